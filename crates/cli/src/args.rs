@@ -14,8 +14,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use headwater_measure::standard;
-use headwater_measure::terminal_width;
+use headwater_measure::{standard, terminal_width};
 
 use crate::bench::arguments::RowArguments;
 use crate::bench::command::BenchArguments;

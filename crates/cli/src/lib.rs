@@ -15,7 +15,7 @@
 // Does not own: the commands, the command line (`args`), where results go (`shared`).
 
 #![forbid(unsafe_code)]
-// They panic where the stream is full, and lose what is printed where it is closed: `output::print` and `complain` do neither.
+// `println!` and `eprintln!` panic where the stream is full, and lose what is printed where it is closed: `output::print` and `complain` do neither.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;

@@ -184,6 +184,18 @@ impl PageRange {
         ByteRange::new(self.start.start_bytes(), self.end.start_bytes())
     }
 
+    /// Whether a page is in both.
+    ///
+    /// ```
+    /// # use headwater_core::units::{PageIndex, PageRange};
+    /// let pages = |start, end| PageRange::new(PageIndex::new(start), PageIndex::new(end));
+    /// assert!(pages(1, 3).meets(pages(2, 9)));
+    /// assert!(!pages(1, 3).meets(pages(3, 9)));
+    /// ```
+    pub fn meets(&self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
     /// The pages one by one, ascending.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = PageIndex> + Clone + use<> {
         (self.start.0..self.end.0).map(PageIndex)

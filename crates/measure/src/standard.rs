@@ -70,7 +70,7 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Makes the program end with its reader, for one whose results go nowhere but to standard output.
+/// From now on [`check_reader`] fails once nothing reads standard output any more. Called by a program that writes its results nowhere else.
 pub fn end_with_reader() {
     ENDS_WITH_READER.store(true, Ordering::Relaxed);
 }
@@ -112,7 +112,7 @@ impl From<Unread> for io::Error {
     }
 }
 
-/// For programs whose errors are sentences.
+/// The error as a sentence, which is what functions of the command return.
 impl From<Unread> for String {
     fn from(unread: Unread) -> String {
         unread.to_string()

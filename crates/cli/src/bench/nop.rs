@@ -17,10 +17,9 @@ use std::time::{Duration, Instant};
 use headwater::DriverKind;
 use headwater::ring::{Driver, DriverOptions, LocalDriver, Request};
 use headwater_measure::affinity::Affinity;
-use headwater_measure::standard;
 use headwater_measure::{
     Better, Column, Curve, Curves, Figure, Findings, Latencies, Machine, Method, Metric, Report, Row as Line,
-    Section, Table, Whose, crew, latency, machine, rounds, svg, verdict,
+    Section, Table, Whose, crew, latency, machine, rounds, standard, svg, verdict,
 };
 use indicatif::ProgressBar;
 use serde_json::json;

@@ -11,8 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use headwater_measure::Shown;
-use headwater_measure::standard;
+use headwater_measure::{Shown, standard};
 use os_display::Quotable;
 use serde::Serialize;
 

@@ -17,9 +17,8 @@
 use std::time::Duration;
 
 use super::setting::{Measured, Setting};
-use headwater_measure::median;
 use headwater_measure::rounds::order;
-use headwater_measure::standard;
+use headwater_measure::{median, standard};
 
 /// The sizes and depths to choose from, rising.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! Closed: standard input, output and error that the shell closed (`>&-`), each for itself, an output that is full, and measurements whose
-//! reader has gone.
+//! Closed: standard input, output and error that the shell closed (`>&-`), each for itself; an output that is full; a reader that leaves
+//! while a command measures.
 //!
 //! Owns: that results are not lost without a word, and that what needs none of the three works.
 //! Does not own: data for which there is no room, and pipes of other commands (see `cat`, `scan`, `stat`).

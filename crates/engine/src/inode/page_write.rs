@@ -31,7 +31,7 @@ pub(crate) struct PageWrite {
     pub(crate) began: Instant,
     /// Whether others have changed the file since it began.
     pub(crate) is_doubted: AtomicBool,
-    /// Whether it goes past the kernel's page cache; changes under the lock of the file's state.
+    /// Whether it goes past the kernel's page cache. The thread that begins the write changes it, under the lock of the file's state.
     is_direct: AtomicBool,
     /// Whether it ended before its first byte.
     pub(crate) is_withdrawn: AtomicBool,
@@ -78,12 +78,12 @@ impl PageWrite {
         self.bytes
     }
 
-    /// The way to the device. Called under the lock of the file's state, as is [`PageWrite::take_route`].
+    /// The way to the device. Called by the thread that begins the write, or under the lock of the file's state.
     pub(crate) fn route(&self) -> Route {
         if self.is_direct.load(Ordering::Relaxed) { Route::Direct } else { Route::Buffered }
     }
 
-    /// Sets the way to the device, which is buffered from the start.
+    /// Sets the way to the device, which is buffered from the start. Called under the lock of the file's state.
     pub(crate) fn take_route(&self, route: Route) {
         self.is_direct.store(route == Route::Direct, Ordering::Relaxed);
     }

@@ -300,7 +300,7 @@ impl Inode {
         self.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
         let mut is_stale = state.dirty.first_in_part(pages).is_some();
         for write in state.in_flight.values() {
-            if write.pages().start < pages.end && pages.start < write.pages().end {
+            if write.pages().meets(pages) {
                 write.doubt();
                 is_stale = true;
             }

@@ -121,7 +121,7 @@ impl Windows {
 
     /// Whether no window overlaps the pages; else the pages of one that does.
     pub(crate) fn check(&self, pages: PageRange) -> Result<(), PageRange> {
-        let other = self.select(|other| meet(other.pages, pages)).pop();
+        let other = self.select(|other| other.pages.meets(pages)).pop();
         other.map_or(Ok(()), |other| Err(other.pages))
     }
 
@@ -173,19 +173,19 @@ impl Windows {
 
     /// Whether a window in any stage has one of the pages.
     pub(crate) fn touches(&self, pages: PageRange) -> bool {
-        !self.select(|window| meet(window.pages, pages)).is_empty()
+        !self.select(|window| window.pages.meets(pages)).is_empty()
     }
 
     /// The pages before the first that lies in a window of any stage.
     pub(crate) fn before(&self, pages: PageRange) -> PageRange {
-        let windows = self.select(|window| meet(window.pages, pages));
+        let windows = self.select(|window| window.pages.meets(pages));
         let end = windows.iter().map(|window| window.pages.start).min().unwrap_or(pages.end);
         PageRange::new(pages.start, end.max(pages.start))
     }
 
     /// Removes the pages of windows from ascending runs.
     pub(crate) fn leave_out(&self, runs: &mut Vec<PageRange>) {
-        for window in self.select(|window| runs.iter().any(|run| meet(*run, window.pages))) {
+        for window in self.select(|window| runs.iter().any(|run| run.meets(window.pages))) {
             let around = |run: PageRange| {
                 let (start, end) = (window.pages.start, window.pages.end);
                 let left = PageRange::new(run.start, start.clamp(run.start, run.end));
@@ -247,8 +247,4 @@ impl Windows {
         let list = unpoisoned(self.list.read());
         list.iter().filter(|window| is_wanted(window)).cloned().collect()
     }
-}
-
-pub(crate) fn meet(a: PageRange, b: PageRange) -> bool {
-    a.start < b.end && b.start < a.end
 }

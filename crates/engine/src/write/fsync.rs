@@ -43,8 +43,6 @@ struct Sweep<'a> {
     again: Vec<PageRange>,
     /// Writes to wait for.
     waits: Vec<Arc<PageWrite>>,
-    /// Writes begun before the sweep; if one fails, the second round writes its pages again.
-    begun_before: Vec<Arc<PageWrite>>,
     failures_before: u64,
     round: Round,
     /// Whether pages were held back by a truncate.
@@ -52,7 +50,7 @@ struct Sweep<'a> {
     /// What was left because of direct writes beside it, for another round.
     left: Vec<PageRange>,
     claims: Claims<'a>,
-    /// Writes in flight where this sweep has been, and those before it.
+    /// Writes in flight where this sweep has been, and those before it; if one fails, the second round writes its pages again.
     passed: Vec<Arc<PageWrite>>,
 }
 
@@ -89,7 +87,6 @@ impl<'a> Sweep<'a> {
             pages,
             from: pages.start,
             again,
-            begun_before: waits.clone(),
             passed: waits.clone(),
             failures_before: inode.dirty.errseq.count(),
             waits,
@@ -114,18 +111,18 @@ impl<'a> Sweep<'a> {
                         self.waits.drain(..self.waits.len() / 2);
                     }
                 }
-                Round::Second => {
-                    match self.again.pop() {
-                        Some(pages) => {
-                            self.begin(pages, usize::MAX);
+                Round::Second => match self.again.pop() {
+                    Some(pages) => {
+                        self.begin(pages, usize::MAX);
+                        if self.waits.len() < SYNC_RUNS {
+                            continue;
                         }
-                        None => self.round = Round::Over,
                     }
-                    self.take_in_flight();
-                    if self.round == Round::Second && self.waits.len() < SYNC_RUNS {
-                        continue;
+                    None => {
+                        self.round = Round::Over;
+                        self.take_in_flight();
                     }
-                }
+                },
                 Round::First | Round::Over => {}
             }
             if let Some(write) = self.waits.pop() {
@@ -139,18 +136,14 @@ impl<'a> Sweep<'a> {
 
     /// Once no write is left to wait for: whether there is another round.
     fn goes_on(&mut self) -> bool {
+        if self.round == Round::First && self.inode.dirty.errseq.count() != self.failures_before {
+            self.again.extend(self.passed.iter().map(|write| write.pages()));
+        }
         self.leave_withdrawn();
         match self.round {
-            Round::First => {
-                self.round = Round::Second;
-                if self.inode.dirty.errseq.count() != self.failures_before {
-                    self.again.extend(self.begun_before.drain(..).map(|write| write.pages()));
-                }
-                self.again.append(&mut self.left);
-            }
             Round::Over if self.left.is_empty() => return false,
             // No direct write has begun beside these since they were claimed.
-            Round::Over => {
+            Round::First | Round::Over => {
                 self.round = Round::Second;
                 self.again.append(&mut self.left);
             }

@@ -27,7 +27,6 @@ use headwater_io::Route;
 use crate::engine::Shared;
 use crate::inode::dirty::State;
 use crate::inode::page_write::PageWrite;
-use crate::inode::windows::meet;
 use crate::inode::{ALL_PAGES, Inode};
 
 /// The ways of a file's stretches, while its state is locked.
@@ -61,7 +60,7 @@ impl Stretches {
     pub(crate) fn way(&self, pages: PageRange, wanted: Route) -> Option<Route> {
         let stretch = stretch_of(pages);
         let in_flight = self.in_flight.get(&stretch.start).copied();
-        let is_claimed = self.claims.iter().any(|claimed| meet(*claimed, stretch));
+        let is_claimed = self.claims.iter().any(|claimed| claimed.meets(stretch));
         let route = if is_claimed || in_flight == Some(Route::Buffered) { Route::Buffered } else { wanted };
         (route == Route::Direct || in_flight != Some(Route::Direct)).then_some(route)
     }
@@ -98,7 +97,7 @@ impl<'a> Claims<'a> {
         let state = self.inode.dirty.lock();
         let is_claimed = |write: &PageWrite| {
             let stretch = stretch_of(write.pages());
-            self.pages.iter().any(|claimed| meet(*claimed, stretch))
+            self.pages.iter().any(|claimed| claimed.meets(stretch))
         };
         let mut direct = state.in_flight.values().filter(|write| write.route() == Route::Direct);
         direct.find(|write| is_claimed(write)).cloned()

@@ -114,8 +114,7 @@ impl Source {
             let failures = inode.dirty.errseq.count();
             writeback::begin_all(shared, inode, pages);
             let state = inode.dirty.lock();
-            let meets = |other: PageRange| other.start < pages.end && pages.start < other.end;
-            let write = state.in_flight.values().find(|write| meets(write.pages())).cloned();
+            let write = state.in_flight.values().find(|write| write.pages().meets(pages)).cloned();
             let is_done = state.dirty.first_dirty(pages).is_none();
             drop(state);
             match write {

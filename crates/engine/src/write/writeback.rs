@@ -42,7 +42,6 @@ use crate::engine::frames::RUN_PAGES_MAX;
 use crate::inode::dirty::{Dirty, State};
 use crate::inode::errseq::Cause;
 use crate::inode::page_write::PageWrite;
-use crate::inode::windows::meet;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::stretches::{Claims, stretch_of};
 
@@ -87,7 +86,6 @@ struct Piece {
     before: Vec<ByteRange>,
     /// The bytes of the request.
     bytes: ByteRange,
-    route: Route,
 }
 
 /// Begins to write the dirty pages of a range, ascending, in at most `runs_max` runs. Does not wait for the device, but blocks
@@ -106,7 +104,7 @@ pub(crate) fn begin(
     let (file, pieces) = inode.dirty.change(shared.cache.writes.dirty(), |state| {
         let Some(file) = state.file.clone() else { return (None, Vec::new()) };
         if awaited == Awaited::Yes {
-            let passed = state.in_flight.values().filter(|write| meet(write.pages(), within));
+            let passed = state.in_flight.values().filter(|write| write.pages().meets(within));
             begun.passed = passed.cloned().collect();
         }
         let is_little = awaited == Awaited::No && inode.dirty.pages() <= LITTLE_PAGES_MAX;
@@ -166,7 +164,7 @@ fn piece(
     }
     write.take_route(route);
     state.in_flight.insert(write.id(), write.clone());
-    Piece { write, run: inode.pages.hold(pages), before, bytes, route }
+    Piece { write, run: inode.pages.hold(pages), before, bytes }
 }
 
 /// Submits pieces, or copies them in this thread. Returns the pages that stay dirty, because they have to go another way than a write in
@@ -218,10 +216,11 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
 /// Where others may be writing to the pages of a direct piece, it goes through the kernel's page cache, and so do the pieces of its
 /// stretch. Those that find an older direct write there are withdrawn; returns their pages.
 fn turn_buffered(shared: &Shared, inode: &Inode, file: &OpenFile, ready: &mut Vec<Piece>) -> Vec<PageRange> {
-    let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
+    let has_direct = ready.iter().any(|piece| piece.write.route() == Route::Direct);
     let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
     let meets_others = |piece: &&Piece| {
-        piece.route == Route::Direct && (is_shared || may_meet_others(shared, inode, file, piece.bytes))
+        piece.write.route() == Route::Direct
+            && (is_shared || may_meet_others(shared, inode, file, piece.bytes))
     };
     let stretch = |write: &PageWrite| stretch_of(write.pages()).start;
     let turned: BTreeSet<_> = ready.iter().filter(meets_others).map(|piece| stretch(&piece.write)).collect();
@@ -233,11 +232,11 @@ fn turn_buffered(shared: &Shared, inode: &Inode, file: &OpenFile, ready: &mut Ve
     let is_older = |write: &&Arc<PageWrite>| write.route() == Route::Direct && !own.contains(&write.id());
     let older = state.in_flight.values().filter(is_older);
     let met: BTreeSet<_> = older.map(|write| stretch(write)).filter(|at| turned.contains(at)).collect();
-    let turns = |piece: &&mut Piece| {
+    let turns = |piece: &&Piece| {
         let at = stretch(&piece.write);
         turned.contains(&at) && !met.contains(&at)
     };
-    ready.iter_mut().filter(turns).for_each(|piece| piece.take_route(Route::Buffered));
+    ready.iter().filter(turns).for_each(|piece| piece.write.take_route(Route::Buffered));
     drop(state);
     let mut withdrawn = Vec::new();
     for piece in ready.extract_if(.., |piece| met.contains(&stretch(&piece.write))) {
@@ -252,7 +251,7 @@ fn turn_buffered(shared: &Shared, inode: &Inode, file: &OpenFile, ready: &mut Ve
 /// long.
 fn is_quick(shared: &Shared, file: &OpenFile, piece: &Piece, known_bytes: u64) -> bool {
     let (bytes, pages) = (piece.bytes, PageRange::covering(piece.bytes));
-    if piece.route == Route::Direct || pages.len() > QUICK_PAGES_MAX {
+    if piece.write.route() == Route::Direct || pages.len() > QUICK_PAGES_MAX {
         return false;
     }
     let last = PageIndex::new(pages.end.get() - 1).start_bytes();
@@ -471,10 +470,10 @@ impl Piece {
         if let Err(error) = write_parts(shared, file, &self.run, &self.before) {
             return self.fail(shared, error);
         }
-        let Piece { write, run, bytes, route, .. } = self;
+        let Piece { write, run, bytes, .. } = self;
         let request = WriteBack {
             file: file.clone(),
-            route,
+            route: write.route(),
             offset_bytes: bytes.start,
             length_bytes: bytes.len() as usize,
             skip_bytes: (bytes.start % PAGE_SIZE_BYTES) as usize,
@@ -485,12 +484,6 @@ impl Piece {
             // Its pages are unpinned before the write is over.
             Err(rejected) => shared.cache.writes.over(&write, Err(io::Error::from(rejected))),
         }
-    }
-
-    /// Called under the lock of the file's state.
-    fn take_route(&mut self, route: Route) {
-        self.route = route;
-        self.write.take_route(route);
     }
 
     /// Ends the write before its first byte.

@@ -152,7 +152,7 @@ pub(crate) enum Then {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Before {
     Nothing,
-    /// Write pages around the place of the call, whose bytes the number decides: a flush has begun that, and was dropped.
+    /// Pages around the place of the call are being written: a flush began that and was dropped. The number decides their bytes.
     Writes(u64),
 }
 

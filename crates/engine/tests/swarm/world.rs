@@ -62,7 +62,7 @@ pub(crate) struct World {
     has_leaked: bool,
     /// The engine can end all the same.
     has_leaked_pages: bool,
-    /// There was a window on demand, whose threads run in real time: wakers as well.
+    /// A window on demand was made. Its threads run in real time, and so do the wakers that they call.
     has_handlers: bool,
     is_checked: bool,
     remaps: bool,

@@ -375,7 +375,7 @@ fn a_close_loses_nothing() {
     });
 }
 
-/// Runs a test on files whose pages are in flight, by calls and by tasks. The test makes as many files as it needs.
+/// Runs a test with each seed, by calls and by tasks. What the test is given makes a file with pages in flight, as often as it is called.
 fn each(test: impl Fn(&dyn Fn() -> Late, Way)) {
     let directory = ScratchDir::on_target().unwrap();
     each_in(directory.path(), SEEDS, test);

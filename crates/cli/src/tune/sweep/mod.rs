@@ -15,8 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use headwater_measure::process::available_memory_bytes;
-use headwater_measure::standard;
-use headwater_measure::{Findings, rounds, svg_of_lines};
+use headwater_measure::{Findings, rounds, standard, svg_of_lines};
 
 pub(crate) use arguments::{EXAMPLES, SweepArguments};
 

@@ -83,10 +83,10 @@ impl<'a> Selection<'a> {
 
     /// The pieces, and the pages that are left. Where nothing waits, nothing begins again soon: there the whole pages of a stretch go the
     /// way of the parts of pages beside them.
-    pub(super) fn finish(mut self) -> (Vec<Piece>, Vec<PageRange>) {
-        for piece in &mut self.pieces {
-            let way = self.stretches.way(piece.write.pages(), piece.route);
-            piece.take_route(way.unwrap_or(piece.route));
+    pub(super) fn finish(self) -> (Vec<Piece>, Vec<PageRange>) {
+        for write in self.pieces.iter().map(|piece| &piece.write) {
+            let way = self.stretches.way(write.pages(), write.route());
+            write.take_route(way.unwrap_or(write.route()));
         }
         (self.pieces, self.left)
     }

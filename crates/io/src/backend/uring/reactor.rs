@@ -17,9 +17,9 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
 
@@ -45,7 +45,10 @@ struct Entry {
     runtime: Id,
     reactor: Attendant,
     state: State,
-    timer: Option<Arc<Timer>>,
+    /// For looks at stuck threads: it expires once after it was armed. It is never read: tokio reports each expiry once (`EPOLLET`), and
+    /// arming it takes the last one back.
+    timer: Option<Arc<OwnedFd>>,
+    is_armed: bool,
 }
 
 enum State {
@@ -67,14 +70,18 @@ impl Reactors {
         let id = runtime.id();
         let reactor = {
             let mut entries = lock(&self.entries);
-            if let Some(entry) = entries.iter().find(|entry| entry.runtime == id) {
-                if let Some(timer) = &entry.timer {
-                    timer.arm();
-                }
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.runtime == id) {
+                entry.arm();
                 return (!matches!(entry.state, State::Impossible)).then_some(entry.reactor);
             }
             let reactor = Attendant(NEXT.fetch_add(1, Ordering::Relaxed));
-            entries.push(Entry { runtime: id, reactor, state: State::Starting, timer: None });
+            entries.push(Entry {
+                runtime: id,
+                reactor,
+                state: State::Starting,
+                timer: None,
+                is_armed: false,
+            });
             reactor
         };
         let Some(descriptor) = watch(shared) else {
@@ -83,7 +90,6 @@ impl Reactors {
         };
         let timer = watch_timer(shared);
         if let Some(timer) = &timer {
-            timer.get_ref().arm();
             self.set_timer(id, timer.get_ref());
         }
         let registration = Registration { reactors: Arc::downgrade(self), runtime: id };
@@ -107,19 +113,21 @@ impl Reactors {
         entry.map(|entry| entry.state = state).is_some()
     }
 
-    fn set_timer(&self, runtime: Id, timer: &Arc<Timer>) {
-        let mut entries = lock(&self.entries);
-        let entry = entries.iter_mut().find(|entry| entry.runtime == runtime);
-        _ = entry.map(|entry| entry.timer = Some(timer.clone()));
+    fn set_timer(&self, runtime: Id, timer: &Arc<OwnedFd>) {
+        if let Some(entry) = lock(&self.entries).iter_mut().find(|entry| entry.runtime == runtime) {
+            entry.timer = Some(timer.clone());
+            entry.arm();
+        }
     }
 
     /// The timer has expired: it is armed again while requests are in flight. Under the lock of `attend`: of a task that found it armed
     /// before, the request is seen here.
-    fn go_on(&self, timer: &Timer, shared: &Shared) {
-        let _entries = lock(&self.entries);
-        timer.is_armed.store(false, Ordering::Relaxed);
-        if shared.slots.in_flight() > 0 {
-            timer.arm();
+    fn go_on(&self, runtime: Id, shared: &Shared) {
+        if let Some(entry) = lock(&self.entries).iter_mut().find(|entry| entry.runtime == runtime) {
+            entry.is_armed = false;
+            if shared.slots.in_flight() > 0 {
+                entry.arm();
+            }
         }
     }
 
@@ -152,41 +160,27 @@ fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
 
 /// A timer for looks at stuck threads, registered with the current runtime, which has I/O. `None` on a local ring, which is entered by the
 /// thread that runs its tasks, or if the process has no descriptor left.
-fn watch_timer(shared: &Shared) -> Option<AsyncFd<Arc<Timer>>> {
+fn watch_timer(shared: &Shared) -> Option<AsyncFd<Arc<OwnedFd>>> {
     if shared.owner.is_some() {
         return None;
     }
     let descriptor = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).ok()?;
-    let timer = Arc::new(Timer { descriptor, is_armed: AtomicBool::new(false) });
-    // SAFETY: a `Timer` has one descriptor, open until its last handle is dropped.
-    unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }.ok()
+    // SAFETY: an `OwnedFd` has one descriptor, open until its last handle is dropped.
+    unsafe { AsyncFd::register_with_interest(Arc::new(descriptor), Interest::READABLE) }.ok()
 }
 
-/// Expires once after it was armed. It is never read: tokio reports each expiry once (`EPOLLET`), and arming it takes the last one back.
-struct Timer {
-    descriptor: OwnedFd,
-    /// Changed under the lock of the reactors, once they know the timer.
-    is_armed: AtomicBool,
-}
-
-impl Timer {
-    /// Costs no more than a load if it is armed already.
-    fn arm(&self) {
-        if self.is_armed.load(Ordering::Relaxed) {
+impl Entry {
+    /// Makes no system call if the timer is armed already.
+    fn arm(&mut self) {
+        let Some(timer) = &self.timer else { return };
+        if std::mem::replace(&mut self.is_armed, true) {
             return;
         }
-        self.is_armed.store(true, Ordering::Relaxed);
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let soon = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         let once = Itimerspec { it_interval: never, it_value: soon };
         // It cannot fail with these arguments; if it did, no task would be helped past a stuck thread.
-        _ = timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &once);
-    }
-}
-
-impl AsRawFd for Timer {
-    fn as_raw_fd(&self) -> RawFd {
-        self.descriptor.as_raw_fd()
+        _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
     }
 }
 
@@ -216,7 +210,7 @@ impl Drop for Registration {
 struct Reactor {
     shared: Weak<Shared>,
     descriptor: AsyncFd<OwnedFd>,
-    timer: Option<AsyncFd<Arc<Timer>>>,
+    timer: Option<AsyncFd<Arc<OwnedFd>>>,
     /// Tasks were woken and may have left requests.
     burst_under_way: bool,
     number: Attendant,
@@ -253,7 +247,7 @@ impl Reactor {
             expired.clear_ready();
             shared.look_for_tasks();
             if let Some(reactors) = self.registration.reactors.upgrade() {
-                reactors.go_on(timer.get_ref(), shared);
+                reactors.go_on(self.registration.runtime, shared);
             }
         }
     }
