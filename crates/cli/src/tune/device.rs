@@ -126,7 +126,6 @@ impl Device {
             seed: self.seed,
             memory,
             flights: Vec::new(),
-            started,
             ends: started + slice,
             ends_at_last: started + slice * OVERTIME,
             counted: Counted { requests: 0, all_bytes: 0, bytes: 0, since: started, until: started },
@@ -190,7 +189,6 @@ struct Run<'a> {
     /// Memory of requests that are not in flight.
     memory: VecDeque<Extents>,
     flights: Vec<Flight>,
-    started: Instant,
     ends: Instant,
     ends_at_last: Instant,
     counted: Counted,
@@ -279,10 +277,12 @@ impl Run<'_> {
         self.is_over_at(Instant::now())
     }
 
-    /// Whether time is up, and the queue has turned often enough for a rate.
+    /// Whether time is up, and the queue has turned often enough for a rate; beyond all time, whether it was filled once.
     fn is_over_at(&self, now: Instant) -> bool {
-        let enough = self.counted.requests >= u64::from(self.setting.depth) * TURNS_MIN;
-        now >= self.ends && enough || now >= self.ends_at_last && now > self.started
+        let turns = |requests| requests / u64::from(self.setting.depth);
+        let begun = self.counted.requests + self.flights.len() as u64;
+        now >= self.ends && turns(self.counted.requests) >= TURNS_MIN
+            || now >= self.ends_at_last && turns(begun) >= 1
     }
 
     fn next_transfer(&mut self, extents: Extents) -> Transfer {
@@ -333,7 +333,25 @@ const OVERTIME: u32 = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use headwater_testkit::ScratchDir;
+
     use super::*;
+
+    /// Goal: a machine that takes all the time of a measurement before its first request leaves a rate, if not a good one. Method: no time.
+    #[test]
+    fn a_measurement_without_time_has_a_rate() {
+        let scratch = ScratchDir::on_target().unwrap();
+        let path = scratch.path().join("file");
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let mut device = Device::open(&path, Access::Read, 1 << 20, &path).unwrap();
+        for depth in [1, 16] {
+            let setting = Setting { size_bytes: 4096, depth };
+            let measured = device.measure(Order::Random, setting, Duration::ZERO).unwrap();
+            assert!(measured.bytes_per_s > 0.0 && measured.mean_us > 0.0, "{measured:?}");
+        }
+    }
 
     /// Goal: the reserve stays free, no more memory is taken than can be in flight, and the error names the memory needed.
     #[test]
