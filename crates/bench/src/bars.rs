@@ -19,7 +19,7 @@ use std::io;
 use headwater_measure::Findings;
 
 use crate::contest::{self, Contest, Outcome};
-use crate::setup::{Bench, Options, is_meant};
+use crate::setup::{Bench, Options};
 use crate::{tools, write};
 
 pub(crate) use defaults::{ArmOptions as DefaultArm, run_arm as run_default};
@@ -27,11 +27,11 @@ pub(crate) use short::{ArmOptions as ShortArm, run_arm as run_short};
 
 /// All groups, though one fails.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    check_groups(options)?;
+    let groups = contest::chosen(&GROUPS, |(group, _)| group, &options.only, contest::is_family)?;
     contest::begin(options.json.as_deref())?;
     let bench = Bench::new(options)?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
-    for (group, build) in GROUPS.into_iter().filter(|(group, _)| options.wants(group)) {
+    for &(group, build) in groups {
         let findings = match build(&bench) {
             Ok(contest) => {
                 let Outcome { report, failed: failures, .. } =
@@ -52,17 +52,6 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         bench.remove_files()?;
     }
     contest::finish("bars", &all, &failed, options.json.as_deref())
-}
-
-fn check_groups(options: &Options) -> io::Result<()> {
-    let is_known = |word: &&String| GROUPS.iter().any(|(group, _)| is_meant(group, word));
-    match options.only.iter().find(|word| !is_known(word)) {
-        None => Ok(()),
-        Some(word) => {
-            let groups = GROUPS.map(|(group, _)| group).join(", ");
-            Err(io::Error::other(format!("--only {word}: there is no such group; the groups are {groups}")))
-        }
-    }
 }
 
 /// Makes the files of a group and says which ways it has.

@@ -288,11 +288,32 @@ impl Promise {
     }
 }
 
+/// Those of `all` that `--only` names, and all where it is not given. `is_meant`: whether a word means the thing of this name.
+///
 /// # Errors
-/// That `--only` has chosen none, with the names that it may have.
-pub(crate) fn check_names<const COUNT: usize>(is_any: bool, names: [&str; COUNT]) -> io::Result<()> {
-    let none = || io::Error::other(format!("--only names none of {}", names.join(", ")));
-    if is_any { Ok(()) } else { Err(none()) }
+/// For a word that means nothing, with the names that there are.
+pub(crate) fn chosen<'a, T>(
+    all: &'a [T],
+    name: impl Fn(&T) -> &str,
+    only: &[String],
+    is_meant: impl Fn(&str, &str) -> bool,
+) -> io::Result<Vec<&'a T>> {
+    if let Some(word) = only.iter().find(|word| !all.iter().any(|thing| is_meant(name(thing), word))) {
+        let names = all.iter().map(name).collect::<Vec<_>>().join(", ");
+        return Err(io::Error::other(format!("--only {word}: there is only {names}")));
+    }
+    let is_chosen = |thing: &&T| only.is_empty() || only.iter().any(|word| is_meant(name(thing), word));
+    Ok(all.iter().filter(is_chosen).collect())
+}
+
+/// Whether a word of `--only` is this name.
+pub(crate) fn is_name(name: &str, word: &str) -> bool {
+    name == word
+}
+
+/// Whether a word of `--only` is this name, or what names of several begin with.
+pub(crate) fn is_family(name: &str, word: &str) -> bool {
+    name.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// Before the work: checks that the JSON file, if the arguments name one, can be written after it. Without one the run ends with the reader of

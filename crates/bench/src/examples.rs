@@ -49,13 +49,11 @@ struct Program {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    check_names(&options.only)?;
+    let programs = chosen(&options.only)?;
     contest::begin(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
-    let is_wanted =
-        |program: &&Program| options.only.is_empty() || options.only.iter().any(|name| name == program.name);
-    for program in PROGRAMS.iter().filter(is_wanted) {
+    for program in programs {
         let outcome = contest(program, options, folder.path()).run(program.name, options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
@@ -65,18 +63,8 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     contest::finish("examples", &all, &failed, options.json.as_deref())
 }
 
-/// # Errors
-/// For a name that no program has.
-fn check_names(only: &[String]) -> io::Result<()> {
-    match only.iter().find(|word| !PROGRAMS.iter().any(|program| program.name == **word)) {
-        None => Ok(()),
-        Some(word) => {
-            let names = PROGRAMS.map(|program| program.name).join(", ");
-            Err(io::Error::other(format!(
-                "--only {word}: there is no such program; the programs are {names}"
-            )))
-        }
-    }
+fn chosen(only: &[String]) -> io::Result<Vec<&'static Program>> {
+    contest::chosen(&PROGRAMS, |program| program.name, only, contest::is_name)
 }
 
 fn contest<'a>(program: &'a Program, options: &'a Options, folder: &'a Path) -> Contest<'a> {
@@ -166,7 +154,7 @@ mod tests {
             let verdicts = run_of(program.name, 3.0, 1.0);
             assert_eq!(verdicts.len(), 1, "{}", program.name);
         }
-        assert!(check_names(&["sort".to_owned(), "nothing".to_owned()]).is_err());
+        assert!(chosen(&["sort".to_owned(), "nothing".to_owned()]).is_err());
     }
 
     /// Goal: a program that is slower than std misses its bar.

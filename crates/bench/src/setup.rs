@@ -52,17 +52,6 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
 }
 
-impl Options {
-    pub(crate) fn wants(&self, group: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|word| is_meant(group, word))
-    }
-}
-
-/// Whether a word names this group, or all groups that begin so.
-pub(crate) fn is_meant(group: &str, word: &str) -> bool {
-    group.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-}
-
 /// What the ways of all groups have in common.
 pub(crate) struct Bench<'a> {
     pub(crate) options: &'a Options,

@@ -137,14 +137,15 @@ fn what_cannot_work_is_refused() {
         (&["amplify", "--mib", "99999999999999"], 2, "--mib"),
         (&["store", "--mib", "1000000000"], 1, "no room: "),
         (&["store", "--objects", "0"], 2, "--objects"),
-        (&["log", "--only", "log-2"], 1, "--only names none of log-1, log-8"),
-        (&["nop", "--only", "pon"], 1, "--only names none of nop-1x64"),
+        (&["log", "--only", "writer,log-2"], 1, "--only log-2: there is only log-1, log-8"),
+        (&["nop", "--only", "nop,direct-3"], 1, "--only direct-3: there is only nop-1x64"),
     ];
     for (arguments, code, named) in cases {
         assert_refused(&[arguments, &["--dir", place]].concat(), code, named);
     }
     assert_refused(&["bars", "--file", "/nowhere"], 1, "/nowhere: No such file");
     assert_refused(&["bars", "--file", empty, "--only", "scan"], 1, "it is empty");
+    assert_refused(&["bars", "--file", empty, "--only", "scan,pon"], 1, "--only pon: there is only scan");
     assert_refused(&["old-kernel", "4.4"], 1, "no release of Debian has Linux 4.4; there are 5.10");
     assert_eq!(std::fs::read_dir(place).unwrap().count(), 0, "files are left behind");
 }

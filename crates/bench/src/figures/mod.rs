@@ -24,6 +24,7 @@ use headwater_testkit::Pattern;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::contest;
 use crate::folder::Folder;
 use crate::tools::{self, about, check_static};
 
@@ -182,13 +183,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
 }
 
 fn chosen(only: &[String]) -> io::Result<Vec<&'static Source>> {
-    if let Some(word) = only.iter().find(|word| !SOURCES.iter().any(|(id, ..)| id == word)) {
-        let ids = SOURCES.map(|(id, ..)| id).join(", ");
-        return Err(io::Error::other(format!(
-            "--only {word}: there is no such chapter; the chapters are {ids}"
-        )));
-    }
-    Ok(SOURCES.iter().filter(|(id, ..)| only.is_empty() || only.iter().any(|word| word == id)).collect())
+    contest::chosen(&SOURCES, |(id, ..)| id, only, contest::is_name)
 }
 
 /// Runs the command of a chapter, which prints its progress and its tables. A command that missed a row has written its results all

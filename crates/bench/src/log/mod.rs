@@ -41,9 +41,9 @@ pub(crate) struct Options {
     /// Interleaved rounds; medians are reported.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Only this shape: log-1, log-8, log-64, log-64-tasks or writer.
-    #[arg(long)]
-    only: Option<String>,
+    /// Only these shapes, of log-1, log-8, log-64, log-64-tasks and writer.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Write the results to this file as JSON too.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -97,9 +97,7 @@ struct Shape {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    let is_wanted = |shape: &&Shape| options.only.as_deref().is_none_or(|only| only == shape.id);
-    let shapes: Vec<&Shape> = SHAPES.iter().filter(is_wanted).collect();
-    contest::check_names(!shapes.is_empty(), SHAPES.map(|shape| shape.id))?;
+    let shapes = contest::chosen(&SHAPES, |shape| shape.id, &options.only, contest::is_name)?;
     contest::begin(options.json.as_deref())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let folder = Folder::create(&options.dir)?;

@@ -46,9 +46,9 @@ pub(crate) struct Options {
     /// The processor of kernel threads that submit (SQPOLL), and of kbio's thread that reaps; by default the kernel decides.
     #[arg(long, value_name = "PROCESSOR")]
     kernel_affinity: Option<u32>,
-    /// Only the shapes whose names begin so, as nop-1x64 or direct.
-    #[arg(long, value_name = "NAME")]
-    only: Option<String>,
+    /// Only these shapes: nop-1x64, nop-4x1024, cached-32, direct-1 and direct-32; `nop` is all that begin so.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Where the file for reads is made; it has 64 MiB.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
@@ -133,13 +133,11 @@ struct Shape {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    let is_wanted = |shape: &Shape| options.only.as_ref().is_none_or(|only| shape.id.starts_with(&**only));
-    let shapes: Vec<Shape> = SHAPES.into_iter().filter(is_wanted).collect();
-    contest::check_names(!shapes.is_empty(), SHAPES.map(|shape| shape.id))?;
+    let shapes = contest::chosen(&SHAPES, |shape| shape.id, &options.only, contest::is_family)?;
     contest::begin(options.json.as_deref())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let file = reads::File::make(&options.dir)?;
-    for shape in shapes {
+    for &shape in shapes {
         let outcome = contest(options, shape, file.path()).run(shape.id, options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
