@@ -4,7 +4,7 @@
 //!   seed ─► Setup, steps ─► World ─► Ok: coverage is counted
 //!                 ▲           └─► wrong, or a panic ─► shorten ─► the list, the seed, how to replay it
 //!                 └────────────────────────┘
-//!   a child process runs some hundred seeds; one that crashes or hangs is run again, seed by seed
+//!   a child process runs a hundred seeds; of one that crashes, the seed that it had begun is printed, and how to replay it
 //! ```
 //!
 //! One thread does everything: it polls tasks when the steps say so, on a device that moves when it is asked (`sim`) and a clock that
@@ -122,7 +122,14 @@ fn run_batch(seed: u64, count: u64) -> Coverage {
     {
         return Coverage::parse(line);
     }
-    panic!("{}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    let (begun, others): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with(BEGUN));
+    panic!(
+        "{}\n{}\n{}\n{}",
+        output.status,
+        others.join("\n"),
+        String::from_utf8_lossy(&output.stderr),
+        begun.last().unwrap_or(&"no seed was begun"),
+    );
 }
 
 fn run_child(range: &str) {
@@ -135,7 +142,9 @@ fn run_child(range: &str) {
     let (mut rng, mut coverage) = (Rng::new(seed.parse().unwrap()), Coverage::default());
     let place = Place::new(KINDS[rng.below(KINDS.len() as u64) as usize]);
     for _ in 0..count.parse().unwrap() {
-        check(rng.next_u64(), &place, &mut coverage);
+        let seed = rng.next_u64();
+        println!("\n{BEGUN}{}", place.replay(seed));
+        check(seed, &place, &mut coverage);
     }
     println!("\n{REPORT}{}", coverage.line());
 }
@@ -160,6 +169,12 @@ impl Place {
         let shares_extents = shares_extents(directory.path()).unwrap_or(false);
         Place { directory, kind, shares_extents }
     }
+
+    /// The command that runs a seed again.
+    fn replay(&self, seed: u64) -> String {
+        let on = self.kind.map_or_else(String::new, |kind| format!("TMPDIR=/dev/shm {ON}={} ", kind.name()));
+        format!("{on}HEADWATER_SEED={seed:#x} cargo test -p headwater --test swarm seeds")
+    }
 }
 
 fn shares_extents(directory: &Path) -> std::io::Result<bool> {
@@ -180,7 +195,6 @@ fn check(seed: u64, place: &Place, coverage: &mut Coverage) {
     let mut setup = Setup::new(seed);
     setup.shares_extents = place.shares_extents;
     let directory = place.directory.path();
-    let on = place.kind.map_or_else(String::new, |kind| format!("TMPDIR=/dev/shm {ON}={} ", kind.name()));
     let steps = setup.steps();
     let Err((error, reached)) = run(&setup, &steps, directory, coverage) else { return };
     let steps = &steps[..(reached + 1).min(steps.len())];
@@ -189,9 +203,10 @@ fn check(seed: u64, place: &Place, coverage: &mut Coverage) {
     let shortest = shorten(steps, fails);
     let again = run(&setup, &shortest, directory, &mut Coverage::default());
     panic!(
-        "{error}\n{setup:x?}\nat step {reached}; these are left that fail{}:\n{}\n{on}HEADWATER_SEED={seed:#x} cargo test -p headwater --test swarm seeds",
+        "{error}\n{setup:x?}\nat step {reached}; these are left that fail{}:\n{}\n{}",
         again.err().map(|(error, _)| format!(" ({error})")).unwrap_or_default(),
         shortest.iter().map(|step| format!("    {step:?}\n")).collect::<String>(),
+        place.replay(seed),
     );
 }
 
@@ -290,6 +305,9 @@ const KINDS: [FileSystem; 6] = [
     FileSystem::Xfs,
     FileSystem::Btrfs,
 ];
+
+/// What a child prints before each seed.
+const BEGUN: &str = "begun: ";
 
 /// What a child prints before its coverage.
 const REPORT: &str = "reached: ";
