@@ -57,6 +57,11 @@ struct Queue {
 
 impl Threads {
     pub(crate) fn new(slots: &Arc<Slots>) -> Threads {
+        Threads::with_workers(slots, Limits::THREADS_MAX)
+    }
+
+    /// The same with at most `workers_max` workers.
+    pub(crate) fn with_workers(slots: &Arc<Slots>, workers_max: u32) -> Threads {
         let queue = Queue {
             waiting: VecDeque::with_capacity(slots.depth() as usize),
             workers: 0,
@@ -70,7 +75,7 @@ impl Threads {
             arrived: Condvar::new(),
             waits: Waits::default(),
             workers: Mutex::default(),
-            workers_max: (slots.depth() as usize).min(Limits::THREADS_MAX as usize),
+            workers_max: slots.depth().min(workers_max) as usize,
         };
         Threads { shared: Arc::new(shared), mark: ProcessMark::here() }
     }

@@ -187,8 +187,9 @@ impl Queue {
     #[cold]
     pub(crate) fn relief(&self) -> &Arc<Queue> {
         self.relief.get_or_init(|| {
-            let slots = Arc::new(Slots::new(RELIEF_DEPTH));
-            let threads = Backend::Threads(Threads::new(&slots));
+            // A timeout or a poll takes a place for as long as it lasts, but no thread: there are as many places as in the ring.
+            let slots = Arc::new(Slots::new(self.slots.depth().max(RELIEF_WORKERS_MAX)));
+            let threads = Backend::Threads(Threads::with_workers(&slots, RELIEF_WORKERS_MAX));
             Arc::new(Queue::new(slots, threads))
         })
     }
@@ -259,5 +260,5 @@ impl Queue {
     }
 }
 
-/// Requests at a time, each by a thread; more wait.
-const RELIEF_DEPTH: u32 = 8;
+/// Requests carried out at a time, each by a thread; more wait for one.
+const RELIEF_WORKERS_MAX: u32 = 8;

@@ -20,4 +20,5 @@ mod releasing;
 mod sandboxes;
 mod transfers;
 mod waiting;
+mod waits;
 mod writing;
