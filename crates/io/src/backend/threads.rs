@@ -83,11 +83,10 @@ impl Threads {
     pub(crate) fn start(&self, id: SlotId) {
         let mut queue = self.shared.lock();
         queue.waiting.push_back(id);
-        let is_short = queue.waiting.len() > queue.idle_workers;
-        let has_worker = if is_short { self.shared.add_worker(&mut queue) } else { true };
+        let has_worker = self.shared.find_worker(&mut queue);
         drop(queue);
         if !has_worker {
-            // No worker and none to be had: this thread does the work.
+            // No worker outside of wakers and none to be had: this thread does the work.
             self.shared.work_off_queue();
         }
         self.shared.arrived.notify_one();
@@ -164,16 +163,26 @@ impl Shared {
         }
     }
 
-    /// Adds a worker if the pool may have one more. Returns whether there is one.
+    /// Ensures that there is an idle worker for each request in the queue, as far as the pool may have more. Returns whether any worker will
+    /// look at the queue; the caller notifies an idle one.
+    fn find_worker(self: &Arc<Shared>, queue: &mut Queue) -> bool {
+        queue.waiting.len() <= queue.idle_workers
+            || self.add_worker(queue)
+            || queue.workers > queue.waking_workers
+    }
+
+    /// Adds a worker, if the pool may have one more and the system has a thread. Returns whether it did.
     fn add_worker(self: &Arc<Shared>, queue: &mut Queue) -> bool {
-        if queue.workers < self.workers_max || queue.workers == queue.waking_workers {
-            let shared = self.clone();
-            if let Ok(worker) = spawn("headwater-io", THREAD_STACK_BYTES, move || shared.work()) {
-                queue.workers += 1;
-                lock(&self.workers).push(worker);
-            }
+        if queue.workers >= self.workers_max && queue.workers > queue.waking_workers {
+            return false;
         }
-        queue.workers > 0
+        let shared = self.clone();
+        let Ok(worker) = spawn("headwater-io", THREAD_STACK_BYTES, move || shared.work()) else {
+            return false;
+        };
+        queue.workers += 1;
+        lock(&self.workers).push(worker);
+        true
     }
 
     /// Wakes the owners, and goes on with the queue.
@@ -184,8 +193,10 @@ impl Shared {
         }
         let mut queue = self.lock();
         queue.waking_workers += 1;
-        if queue.waking_workers == queue.workers && !queue.waiting.is_empty() {
-            self.add_worker(&mut queue);
+        if !queue.waiting.is_empty() {
+            // Of what `launch` left there no idle worker knows, and the waker may wait for it.
+            self.find_worker(&mut queue);
+            self.arrived.notify_one();
         }
         drop(queue);
         self.slots.wake_owners(&mut completed);
@@ -234,7 +245,8 @@ impl Shared {
             Verdict::Finished => self.launch(&mut completed),
             Verdict::Again => self.lock().waiting.push_back(id),
         }
-        if self.lock().workers > 0 {
+        let has_worker = self.find_worker(&mut self.lock());
+        if has_worker {
             self.arrived.notify_all();
         } else {
             // There is no thread to be had.
