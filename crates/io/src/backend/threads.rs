@@ -3,9 +3,9 @@
 //! Containers often forbid io_uring by seccomp; there `Driver::new` chooses this driver.
 //!
 //! A worker runs the wakers of what it has done, and a waker may wait for a request. So workers in wakers do not count: while all are, there
-//! is one more for requests that wait.
+//! is one more for requests that wait. And the thread that waits for timeouts and descriptors leaves wakers to the workers.
 //!
-//! Owns: the workers and the queue of requests that wait for one.
+//! Owns: the workers, the queue of requests that wait for one, and that of waits that have ended.
 //! Does not own: request state and memory (slots).
 //! Invariants: I4 dropping the driver waits for the workers, which finish all queued requests; I5 the queue never grows
 //! beyond its first capacity.
@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -47,6 +48,8 @@ struct Shared {
 
 struct Queue {
     waiting: VecDeque<SlotId>,
+    /// Waits that are over and whose wakers a worker is to run; no more than there were idle workers.
+    ended: VecDeque<Completed>,
     /// Started and not ended.
     workers: usize,
     idle_workers: usize,
@@ -64,6 +67,7 @@ impl Threads {
     pub(crate) fn with_workers(slots: &Arc<Slots>, workers_max: u32) -> Threads {
         let queue = Queue {
             waiting: VecDeque::with_capacity(slots.depth() as usize),
+            ended: VecDeque::new(),
             workers: 0,
             idle_workers: 0,
             waking_workers: 0,
@@ -141,7 +145,10 @@ impl Shared {
     fn work(self: &Arc<Shared>) {
         let mut queue = self.lock();
         loop {
-            if let Some(id) = queue.waiting.pop_front() {
+            if let Some(completed) = queue.ended.pop_front() {
+                drop(queue);
+                queue = self.wake_as_worker(completed);
+            } else if let Some(id) = queue.waiting.pop_front() {
                 drop(queue);
                 let completed = self.carry_out(id);
                 queue = self.wake_as_worker(completed);
@@ -163,10 +170,10 @@ impl Shared {
         }
     }
 
-    /// Ensures that there is an idle worker for each request in the queue, as far as the pool may have more. Returns whether any worker will
+    /// Ensures that there is an idle worker for all that has arrived, as far as the pool may have more. Returns whether any worker will
     /// look at the queue; the caller notifies an idle one.
     fn find_worker(self: &Arc<Shared>, queue: &mut Queue) -> bool {
-        queue.waiting.len() <= queue.idle_workers
+        queue.arrived() <= queue.idle_workers
             || self.add_worker(queue)
             || queue.workers > queue.waking_workers
     }
@@ -187,13 +194,13 @@ impl Shared {
 
     /// Wakes the owners, and goes on with the queue.
     fn wake_as_worker(self: &Arc<Shared>, mut completed: Completed) -> MutexGuard<'_, Queue> {
-        if !completed.waiters.iter().any(|waiter| matches!(waiter, Waiter::Task(_))) {
+        if !runs_foreign_code(&completed) {
             self.slots.wake_owners(&mut completed);
             return self.lock();
         }
         let mut queue = self.lock();
         queue.waking_workers += 1;
-        if !queue.waiting.is_empty() {
+        if queue.arrived() > 0 {
             // Of what `launch` left there no idle worker knows, and the waker may wait for it.
             self.find_worker(&mut queue);
             self.arrived.notify_one();
@@ -237,7 +244,7 @@ impl Shared {
         })
     }
 
-    /// A request has waited long enough. Workers do what follows in it, so that other waits are looked at meanwhile.
+    /// A request has waited long enough. Workers do what follows in it, and run its waker, so that other waits are looked at meanwhile.
     fn end_wait(self: &Arc<Shared>, id: SlotId, result: io::Result<usize>) {
         let mut completed = Completed::new();
         // SAFETY: a request that waits has this driver, and one thread looks at it.
@@ -245,7 +252,14 @@ impl Shared {
             Verdict::Finished => self.launch(&mut completed),
             Verdict::Again => self.lock().waiting.push_back(id),
         }
-        let has_worker = self.find_worker(&mut self.lock());
+        let mut queue = self.lock();
+        // A waker in this thread has dropped the driver: the workers have ended.
+        let is_stopped = queue.stopping;
+        if !is_stopped && runs_foreign_code(&completed) && self.has_room_for_ended(&mut queue) {
+            queue.ended.push_back(mem::replace(&mut completed, Completed::new()));
+        }
+        let has_worker = !is_stopped && self.find_worker(&mut queue);
+        drop(queue);
         if has_worker {
             self.arrived.notify_all();
         } else {
@@ -253,6 +267,11 @@ impl Shared {
             self.work_off_queue();
         }
         self.slots.wake_owners(&mut completed);
+    }
+
+    /// Whether there is a worker, idle or new, for one more wait that is over.
+    fn has_room_for_ended(self: &Arc<Shared>, queue: &mut Queue) -> bool {
+        queue.ended.len() < queue.idle_workers || self.add_worker(queue)
     }
 
     /// The result of an attempt. `None` if the request waits now, and is carried on by the thread for that.
@@ -284,6 +303,19 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
+}
+
+impl Queue {
+    /// What no worker has begun with.
+    fn arrived(&self) -> usize {
+        self.waiting.len() + self.ended.len()
+    }
+}
+
+/// Whether a waker runs, or a drop of what an abandoned call was given; both may wait for a request of this driver.
+fn runs_foreign_code(completed: &Completed) -> bool {
+    let has_task = || completed.waiters.iter().any(|waiter| matches!(waiter, Waiter::Task(_)));
+    !completed.orphans.is_empty() || has_task()
 }
 
 /// Workers run a syscall and a waker; 256 KiB is what small executors give their workers.

@@ -4,7 +4,7 @@
 //! Does not own: what timeouts and polls return (see `operations`).
 
 use std::fs::File;
-use std::io::pipe;
+use std::io::{Write, pipe};
 use std::pin::Pin;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -61,6 +61,58 @@ fn a_request_that_gets_its_place_late_is_carried_out() {
             opened.wait().result.unwrap();
             drop(poll);
         }
+    });
+}
+
+/// Goal: a waker may wait for a timeout or a poll, although one and the same thread waits for all of them; timeouts end meanwhile. Method:
+/// a waker of a timeout waits for another timeout and for a poll; one place, so that they get it late, and several.
+#[test]
+fn a_waker_may_wait_for_a_timeout() {
+    for queue_depth in [1, 2, 8] {
+        watched(&format!("timeouts, one after another, with {queue_depth} places"), || {
+            let driver = of_threads(queue_depth);
+            let timeout = |milliseconds| driver.call(Call::timeout(Duration::from_millis(milliseconds)));
+            let (mut first, second) = (timeout(200), timeout(250));
+            let (reader, mut writer) = pipe().unwrap();
+            let poll = driver.call(Call::poll(reader, libc::POLLIN as u32));
+            let (give, take) = channel();
+            let waker = waker_that(move || {
+                second.wait().result.unwrap();
+                give.send("second").unwrap();
+                poll.wait().result.unwrap();
+                give.send("poll").unwrap();
+            });
+            poll_once(&mut first, &waker);
+            assert_eq!(take.recv().unwrap(), "second");
+            if queue_depth > 1 {
+                timeout(1).wait().result.unwrap();
+            }
+            writer.write_all(b"x").unwrap();
+            assert_eq!(take.recv().unwrap(), "poll");
+            first.wait().result.unwrap();
+        });
+    }
+}
+
+/// Goal: the same for what an abandoned timeout was given to keep, which is dropped when it ends. Method: a drop that waits for another.
+#[test]
+fn a_drop_may_wait_for_a_timeout() {
+    struct Waits(Option<Box<dyn FnOnce() + Send>>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.take().into_iter().for_each(|wait| wait());
+        }
+    }
+    watched("a drop that waits", || {
+        let driver = of_threads(4);
+        let timeout = |milliseconds| driver.call(Call::timeout(Duration::from_millis(milliseconds)));
+        let (second, (give, take)) = (timeout(200), channel());
+        let wait = move || give.send(second.wait().result.is_ok()).unwrap();
+        let hour = driver.call(Call::timeout(HOUR).keeping(Waits(Some(Box::new(wait)))));
+        // By then the thread for timeouts has it.
+        timeout(10).wait().result.unwrap();
+        drop(hour);
+        assert!(take.recv().unwrap());
     });
 }
 
