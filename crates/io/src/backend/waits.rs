@@ -16,7 +16,9 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::request::slot_table::SlotId;
 use crate::sync::lock;
@@ -130,7 +132,10 @@ impl Waits {
         let time = next.map(|next| next.saturating_sub(monotonic()));
         // Times beyond what the call takes are looked at again then. An error (EINTR, ENOMEM) means that there may be nothing.
         let limit = time.map(|time| time.min(LOOK_MAX).try_into().expect("it is short"));
-        let polled = poll(&mut descriptors, limit.as_ref());
+        let polled = match poll(&mut descriptors, limit.as_ref()) {
+            Err(Errno::INVAL) => poll_in_parts(&mut descriptors, time.unwrap_or(PAUSE)),
+            polled => polled,
+        };
         if !descriptors[0].revents().is_empty() {
             let _ = rustix::io::read(bell, &mut [0; 8]);
         }
@@ -158,6 +163,26 @@ impl Waits {
     }
 }
 
+/// As `poll(2)`, which takes no more descriptors at a time than a process may have open (`RLIMIT_NOFILE`): several requests may wait for
+/// the same one, and those that are open stay so when the limit is lowered. The first is the bell, which is waited for, between looks at
+/// the others; in all for `time`, and no longer than [`PAUSE`]. With a limit of 0, only time passes.
+#[cold]
+fn poll_in_parts(descriptors: &mut [PollFd<'_>], time: Duration) -> rustix::io::Result<usize> {
+    let pause = time.min(PAUSE);
+    let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
+    if most == 0 {
+        thread::sleep(pause);
+        return Err(Errno::INVAL);
+    }
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let ready: usize =
+        descriptors.chunks_mut(most).map(|part| poll(part, Some(&now))).sum::<Result<_, _>>()?;
+    if ready > 0 {
+        return Ok(ready);
+    }
+    poll(&mut descriptors[..1], Some(&pause.try_into().expect("it is short")))
+}
+
 /// When it is over, if time decides that.
 fn deadline(call: &SystemCall) -> Option<Duration> {
     match call {
@@ -165,6 +190,9 @@ fn deadline(call: &SystemCall) -> Option<Duration> {
         _ => None,
     }
 }
+
+/// Between looks at more descriptors than `poll(2)` takes, each of which costs processor time.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The thread wakes once an hour if nothing happens before.
 const LOOK_MAX: Duration = Duration::from_secs(3600);

@@ -15,9 +15,11 @@ use headwater_io::{
     Call, CallOutput, Calling, Driver, DriverKind, DriverOptions, RingOperations, uring_refusal,
 };
 use headwater_testkit::skip;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::bench::watched;
+use crate::bench::{in_child, watched};
 
 /// Goal: calls that a ring leaves to worker threads do not wait for timeouts and polls that it leaves to them too: these need a place, of
 /// which there are as many as in the ring, and no thread. Method: more timeouts than such a ring has threads.
@@ -113,6 +115,28 @@ fn a_drop_may_wait_for_a_timeout() {
         timeout(10).wait().result.unwrap();
         drop(hour);
         assert!(take.recv().unwrap());
+    });
+}
+
+/// Goal: polls end, and timeouts, also if there are more polls than the process may have descriptors, which `poll(2)` refuses. Method: a
+/// low limit, and many polls of one descriptor.
+#[test]
+fn more_polls_than_descriptors() {
+    if !in_child("waits::more_polls_than_descriptors") {
+        return;
+    }
+    let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let (driver, event) = (of_threads(128), Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+    let poll = || driver.call(Call::poll(event.clone(), libc::POLLIN as u32));
+    let polls: Vec<_> = (0..120).map(|_| poll()).collect();
+    watched("polls", || {
+        driver.call(Call::timeout(Duration::from_millis(20))).wait().result.unwrap();
+        assert!(!polls.iter().any(Calling::is_done));
+        rustix::io::write(&*event, &1_u64.to_ne_bytes()).unwrap();
+        for poll in polls {
+            assert_eq!(poll.wait().result.unwrap(), libc::POLLIN as u32);
+        }
     });
 }
 
