@@ -72,6 +72,16 @@ pub fn forbid_status_here() {
         .expect("the kernel accepts the filter");
 }
 
+/// From now on, and for good, this thread starts no thread and no process: it gets `EAGAIN`, as a user does whose limit of processes is
+/// reached.
+///
+/// # Panics
+/// When the kernel refuses the filter.
+pub fn forbid_threads_here() {
+    apply_filter(&filter_with(&[libc::SYS_clone, libc::SYS_clone3], Errno::AGAIN))
+        .expect("the kernel accepts the filter");
+}
+
 fn filter(calls: &[i64]) -> BpfProgram {
     filter_with(calls, Errno::PERM)
 }

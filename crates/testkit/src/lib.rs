@@ -55,7 +55,7 @@ pub use crash::{CrashEvent, CrashEventKind, CrashImages};
 pub use forbid_nameless::forbid_nameless_files;
 pub use forbid_uring::{
     exhaust_io_uring, forbid_affinity_here, forbid_io_uring, forbid_io_uring_here, forbid_status_here,
-    forbid_userfaultfd, run_self_with_env, spawn_self_with_env,
+    forbid_threads_here, forbid_userfaultfd, run_self_with_env, spawn_self_with_env,
 };
 pub use fork::{Ended, forked_status, run_forked, stuck_in_kernel, time_fork};
 pub use heap::trim_heap;

@@ -211,8 +211,9 @@ impl Completion {
         }
         self.queue.hasten(self.id);
         match &self.queue.backend {
-            Backend::Uring(uring) => uring.attend_task(),
-            Backend::Threads(_) => {}
+            // No thread is to be had that reaps, so the task does, again and again.
+            Backend::Uring(uring) if !uring.attend_task() => context.waker().wake_by_ref(),
+            Backend::Uring(_) | Backend::Threads(_) => {}
             // The simulation makes progress only in calls: it takes a step, and the task is polled again.
             Backend::Sim(sim) => {
                 let repolls = sim.step_and_repolls();

@@ -1,25 +1,26 @@
 //! Waits: calls that last as long as something else pleases, and what has to go on beside them.
 //!
-//! Owns: requests that keep each other waiting: for a place, for a worker thread, in a waker.
+//! Owns: requests that keep each other waiting: for a place, for a worker thread, in a waker, for a thread that is not to be had.
 //! Does not own: what timeouts and polls return (see `operations`).
 
 use std::fs::File;
 use std::io::{Write, pipe};
 use std::pin::Pin;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use headwater_io::{
     Call, CallOutput, Calling, Driver, DriverKind, DriverOptions, RingOperations, uring_refusal,
 };
-use headwater_testkit::skip;
+use headwater_testkit::{forbid_threads_here, skip};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::bench::{in_child, watched};
+use crate::bench::{block_on, in_child, watched};
 
 /// Goal: calls that a ring leaves to worker threads do not wait for timeouts and polls that it leaves to them too: these need a place, of
 /// which there are as many as in the ring, and no thread. Method: more timeouts than such a ring has threads.
@@ -140,6 +141,36 @@ fn more_polls_than_descriptors() {
     });
 }
 
+/// Goal: a task is woken although there is no thread to be had that reaps for it, and its runtime cannot watch a ring. Method: threads
+/// that may start none poll at the same moment, each for bytes that come later.
+#[test]
+fn tasks_are_woken_without_a_thread_that_reaps() {
+    if let Some(reason) = uring_refusal() {
+        return skip(format!("uring: {reason}"));
+    }
+    for _ in 0..4 {
+        let options = DriverOptions { kind: DriverKind::Uring, rings: Some(1), ..DriverOptions::default() };
+        let (driver, barrier) = (Driver::new(&options).unwrap(), Barrier::new(TASKS + 1));
+        let wait_for = |reader| {
+            forbid_threads_here();
+            let read = driver.call(Call::pread(reader, [0; 1], 0));
+            barrier.wait();
+            assert_eq!(block_on(read).result.unwrap(), 1);
+        };
+        watched("tasks without a thread", || {
+            thread::scope(|scope| {
+                let (readers, writers): (Vec<_>, Vec<_>) = (0..TASKS).map(|_| pipe().unwrap()).unzip();
+                readers.into_iter().for_each(|reader| _ = scope.spawn(|| wait_for(reader)));
+                barrier.wait();
+                for mut writer in writers {
+                    thread::sleep(Duration::from_millis(50));
+                    writer.write_all(b"x").unwrap();
+                }
+            });
+        });
+    }
+}
+
 fn of_threads(queue_depth: u32) -> Driver {
     let kind = DriverKind::Threads;
     Driver::new(&DriverOptions { kind, queue_depth, ..DriverOptions::default() }).unwrap()
@@ -162,3 +193,6 @@ fn waker_that(run: impl FnOnce() + Send + 'static) -> Waker {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// Of which one finds that there is no thread, and others that it looks for one.
+const TASKS: usize = 3;

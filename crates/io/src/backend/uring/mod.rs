@@ -323,18 +323,20 @@ impl Uring {
     }
 
     /// Called by a task that begins to wait: ensures that a reactor or the driver thread reaps until nothing is in flight, and that
-    /// entries left to a burst do not wait for an attendant which this task's runtime does not run.
-    pub(crate) fn attend_task(&self) {
-        let attendant = self.attendant();
+    /// entries left to a burst do not wait for an attendant which this task's runtime does not run. False if there is neither, for want of
+    /// a thread: completions were reaped once, and the task has to come again.
+    pub(crate) fn attend_task(&self) -> bool {
+        let Some(attendant) = self.attendant() else { return false };
         if self.shared.in_burst() && self.shared.burst_attendant.load(Ordering::Relaxed) != attendant.0 {
             self.shared.end_burst();
         }
+        true
     }
 
-    /// The attendant that reaps for the calling task.
-    fn attendant(&self) -> Attendant {
+    /// The attendant that reaps for the calling task, if there is one.
+    fn attendant(&self) -> Option<Attendant> {
         if self.shared.driven_locally.load(Ordering::Relaxed) > 0 {
-            return Attendant::LOOP;
+            return Some(Attendant::LOOP);
         }
         assert!(!self.shared.is_foreign(), "{RUNS_INSIDE}");
         // The task's request may be staged by a plug that stays open until the task goes on.
@@ -345,11 +347,10 @@ impl Uring {
         if self.shared.polling == DevicePolling::Interrupts
             && let Some(reactor) = self.reactors.attend(&self.shared)
         {
-            return reactor;
+            return Some(reactor);
         }
         assert!(self.shared.owner.is_none(), "{RUNS_INSIDE}");
-        self.thread.attend(&self.shared);
-        Attendant::THREAD
+        self.thread.attend(&self.shared).then_some(Attendant::THREAD)
     }
 
     /// Ensures that requests in flight are reaped although no thread or task waits for them.

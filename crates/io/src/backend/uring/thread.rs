@@ -1,44 +1,52 @@
 //! Thread: the driver thread, which reaps for tasks whose runtime cannot watch the ring's descriptor, and for abandoned requests.
 //!
-//! Owns: the thread, started when first needed, parked when nothing is in flight.
+//! Owns: the thread, started when first needed, parked when nothing is in flight; what tasks do where the system has no thread for it.
 //! Does not own: reaping.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use super::stalls::LOOK;
-use super::{Attendant, BURST_LIMIT, Reaper, Shared, WAIT, WaitsIdle};
+use super::submission::LOOK_AGAIN;
+use super::{Attendant, BURST_LIMIT, Reaper, Shared, WaitsIdle};
 use crate::sync::{lock, unpoisoned};
 use crate::system::signals::spawn;
 
 #[derive(Default)]
 pub(super) struct DriverThread {
+    /// Once it is started, to unpark it.
+    thread: OnceLock<Thread>,
+    /// Locked while it is started.
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl DriverThread {
-    /// Ensures that the driver thread reaps until nothing is in flight.
-    pub(super) fn attend(&self, shared: &Arc<Shared>) {
-        if shared.attended.swap(true, Ordering::SeqCst) {
-            return;
+    /// Ensures that the driver thread reaps until nothing is in flight. If there is no thread to be had, reaps once in the calling thread,
+    /// for a moment, and returns false: the next call tries again.
+    pub(super) fn attend(&self, shared: &Arc<Shared>) -> bool {
+        let Some(thread) = self.thread.get().or_else(|| self.start(shared)) else {
+            shared.reap_without_attendant();
+            return false;
+        };
+        // Raised only where there is a thread that lowers it.
+        if !shared.attended.swap(true, Ordering::SeqCst) {
+            thread.unpark();
         }
+        true
+    }
+
+    #[cold]
+    fn start(&self, shared: &Arc<Shared>) -> Option<&Thread> {
         let mut handle = lock(&self.handle);
-        if let Some(handle) = &*handle {
-            handle.thread().unpark();
-            return;
+        if handle.is_none() {
+            let shared = shared.clone();
+            let started = spawn("headwater-ring", THREAD_STACK_BYTES, move || shared.drive()).ok()?;
+            _ = self.thread.set(started.thread().clone());
+            *handle = Some(started);
         }
-        let thread_shared = shared.clone();
-        match spawn("headwater-ring", THREAD_STACK_BYTES, move || thread_shared.drive()) {
-            Ok(started) => *handle = Some(started),
-            // If no thread can be started, the caller reaps once itself; the next call tries again.
-            Err(_) => {
-                shared.attended.store(false, Ordering::SeqCst);
-                drop(handle);
-                shared.reap(lock(&shared.reaper), Reaper::Waiting, WAIT, WaitsIdle::No);
-            }
-        }
+        self.thread.get()
     }
 
     /// Waits until the thread has drained the ring. False when there is none.
@@ -88,6 +96,21 @@ impl Shared {
                 self.attended.store(true, Ordering::SeqCst);
             }
         }
+    }
+
+    /// Called by a task or for an abandoned request, where nothing else reaps.
+    #[cold]
+    fn reap_without_attendant(&self) {
+        self.end_burst();
+        match self.try_lead() {
+            Some(lead) => {
+                self.reap(lead, Reaper::Waiting, LOOK, WaitsIdle::No);
+                self.hand_over();
+            }
+            // The leader reaps, and may not do so much longer.
+            None => thread::sleep(LOOK_AGAIN),
+        }
+        self.look_for_tasks();
     }
 
     fn lead_for_tasks(&self) {
