@@ -4,7 +4,7 @@
 //! Does not own: reaping.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ impl Shared {
             // Stays in the kernel for a moment although nothing is in flight: the task just woken will most likely
             // submit again, and that completion then needs no unpark of this thread.
             let attendant = Reaper::Attendant(Attendant::THREAD);
-            if self.reap(lock(&self.reaper), attendant, LINGER, WaitsIdle::Yes) {
+            if self.reap(self.lead_after_others(), attendant, LINGER, WaitsIdle::Yes) {
                 continue;
             }
             self.end_burst();
@@ -117,11 +117,19 @@ impl Shared {
         let in_burst = self.in_burst();
         let limit = if in_burst { BURST_LIMIT } else { LOOK };
         let attendant = Reaper::Attendant(Attendant::THREAD);
-        let seen = self.reap(lock(&self.reaper), attendant, limit, WaitsIdle::No);
+        let seen = self.reap(self.lead_after_others(), attendant, limit, WaitsIdle::No);
         if in_burst && !seen {
             self.end_burst();
         }
         self.look_for_tasks();
+    }
+
+    /// Blocks while another thread leads, which may wait in the kernel for long, and does not submit what a burst has left meanwhile.
+    fn lead_after_others(&self) -> MutexGuard<'_, ()> {
+        self.try_lead().unwrap_or_else(|| {
+            self.end_burst();
+            lock(&self.reaper)
+        })
     }
 }
 
@@ -133,3 +141,49 @@ const LINGER: Duration = Duration::from_millis(1);
 
 /// The driver thread calls wakers, whose depth is theirs; 256 KiB is what small executors give their workers.
 const THREAD_STACK_BYTES: usize = 256 << 10;
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use super::super::{DevicePolling, RingOperations, RingUse, Sharing, SubmissionPolling, Uring};
+    use super::*;
+    use crate::memory::arena::Urgency;
+    use crate::request::Request;
+    use crate::request::slots::Slots;
+
+    /// Goal: an entry that a task leaves to others of its burst is submitted, although a thread that waits for long has the lead. Method: a
+    /// thread that never gives up the lead, and a burst of two tasks, of which one submits.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's rings
+    fn a_burst_ends_while_another_thread_leads() {
+        let slots = Arc::new(Slots::new(4));
+        let wanted = RingUse {
+            submission_entries: 4,
+            completion_entries: 8,
+            sharing: Sharing::AnyThread,
+            polling: DevicePolling::Interrupts,
+            submission_polling: SubmissionPolling::Off,
+            operations: RingOperations::Transfers,
+        };
+        let uring = match Uring::new(&slots, wanted) {
+            Ok(uring) => uring,
+            Err(error) => return headwater_testkit::skip(format!("uring: {error}")),
+        };
+        let shared = &uring.shared;
+        let lead = shared.try_lead().expect("there is no other thread");
+        shared.burst_attendant.store(Attendant::THREAD.0, Ordering::Relaxed);
+        shared.burst.store(2, Ordering::Release);
+        let id = slots.begin(Request::Nop, Urgency::Demand).unwrap().id;
+        uring.start(&[id]);
+        assert!(shared.has_staged(), "it is left to the burst");
+        uring.attend_task();
+        headwater_testkit::watched("a burst", || {
+            while shared.has_staged() {
+                thread::yield_now();
+            }
+        });
+        drop(lead);
+        uring.wait(id);
+        // SAFETY: this thread began it and is its owner.
+        unsafe { slots.take(id) }.unwrap().result.unwrap();
+    }
+}
