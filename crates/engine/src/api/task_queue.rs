@@ -9,10 +9,11 @@
 //!
 //! Invariants: a future is polled only if it was woken since its last poll. No user code (polls, drops) runs inside a borrow of
 //! `slots`, so that it may spawn.
-//! Locks: `woken`, for a push or a swap, with nothing inside.
+//! Locks: `woken`, for a push or a pop, with nothing inside.
 //! Hot path: a wake is one lock and no allocation.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::pin::{Pin, pin};
@@ -81,9 +82,11 @@ impl TaskQueue {
 
     /// Each once; those that they wake are for the next pass, after the requests were submitted.
     fn poll_woken(&self) {
-        // Not in the loop's head, which would keep the lock.
-        let woken = mem::take(&mut *lock(&self.woken.tasks));
-        for number in woken {
+        let count = lock(&self.woken.tasks).len();
+        for _ in 0..count {
+            // One at a time: a `block_on` inside of a poll may depend on those that are not polled yet.
+            let next = lock(&self.woken.tasks).pop_front();
+            let Some(number) = next else { return };
             let Some(entry) = self.slots.borrow_mut().take(number) else { continue };
             self.poll(number, entry);
         }
@@ -168,12 +171,12 @@ impl Slots {
 /// What was woken since the last pass.
 struct Woken {
     home: Waker,
-    tasks: Mutex<Vec<usize>>,
+    tasks: Mutex<VecDeque<usize>>,
 }
 
 impl Woken {
     fn push(&self, number: usize) {
-        lock(&self.tasks).push(number);
+        lock(&self.tasks).push_back(number);
         self.home.wake_by_ref();
     }
 }

@@ -135,6 +135,20 @@ async fn pass() {
     .await;
 }
 
+/// Goal: a task gets the output of another that was woken with it and comes after it, though it blocks its thread for that. Method: a
+/// `block_on` inside of the poll of the first.
+#[test]
+fn a_task_blocks_on_one_that_was_woken_with_it() {
+    for kind in drivers(7) {
+        let engine = Rc::new(engine(kind));
+        let later: Rc<Cell<Option<Task<u32>>>> = Rc::default();
+        let (inner, taken) = (engine.clone(), later.clone());
+        let first = engine.spawn(async move { inner.block_on(taken.take().expect("it was spawned")) });
+        later.set(Some(engine.spawn(async { 7 })));
+        assert_eq!(watched("two tasks", || engine.block_on(first)), 7);
+    }
+}
+
 /// Goal: awaiting a task after its engine was dropped panics with a reason, in any thread, instead of waiting for ever; so does a
 /// wait in the thread that would have to run the task.
 #[test]
