@@ -405,13 +405,15 @@ impl ReadStream {
     ) -> std::result::Result<(), Obstacle> {
         let (before, mut at_bytes) = (self.ahead.len(), range.start);
         while at_bytes < range.end {
+            // Before the look for dirty bytes: what is written after that look is a change since this version.
+            let version = self.source.known().map(|inode| inode.dirty.version());
             let (part, whence) = self.source.first_part(ByteRange::new(at_bytes, range.end));
             let started = match whence {
                 Whence::Cache => {
                     self.ahead.push_back(Ahead::Resident(part));
                     Ok(())
                 }
-                Whence::Anywhere => self.start_part(part, urgency, plug),
+                Whence::Anywhere => self.start_part(part, version, urgency, plug),
             };
             if let Err(obstacle) = started {
                 self.ahead.truncate(before);
@@ -425,11 +427,11 @@ impl ReadStream {
     fn start_part(
         &mut self,
         range: ByteRange,
+        version: Option<ContentVersion>,
         urgency: Urgency,
         plug: &mut Plug<'_>,
     ) -> std::result::Result<(), Obstacle> {
         let (file, shared) = (&self.source, self.source.shared());
-        let version = file.known().map(|inode| inode.dirty.version());
         let trusted = range.start >= self.distrust_end_bytes;
         if trusted && file.is_resident(self.residency_sample(range)) {
             self.resident_extents = self.resident_extents.saturating_add(1);

@@ -144,10 +144,14 @@ impl Together {
     /// Looks for the bytes of whole pages.
     fn find(&mut self, window: &Window, run: &Range<usize>) -> Source {
         let Window { source, inode, pages, .. } = window;
-        if source.revalidate(inode).is_err() || !window.lies_on_device(run) {
+        if source.revalidate(inode).is_err() {
             return Source::Elsewhere;
         }
+        // What is written from here on makes the pages stale, what was before is dirty or on the device.
         pages.begin_read(run);
+        if !window.lies_on_device(run) {
+            return Source::Elsewhere;
+        }
         let bytes = pages.bytes(run);
         let mut buffer = self.buffer(run.len());
         let resident = inode.copy_resident(buffer.as_mut(), bytes.start).map(Some);
