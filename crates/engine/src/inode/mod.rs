@@ -16,7 +16,7 @@ pub(crate) mod errseq;
 pub(crate) mod group_sync;
 pub(crate) mod lease;
 pub(crate) mod on_demand;
-mod origin;
+pub(crate) mod origin;
 pub(crate) mod page_write;
 mod revalidate;
 pub(crate) mod size_lock;

@@ -284,6 +284,28 @@ fn sees_all_writers(file: &OpenFile) -> bool {
     matches!(file.file_system(), FileSystem::Local | FileSystem::Overlay)
 }
 
+/// A change by a handle without an inode: the engines of this process that know the file learn of it.
+pub(crate) struct ChangeAround(&'static AtomicU64);
+
+impl ChangeAround {
+    /// From now until this is dropped.
+    pub(crate) fn begin(key: FileKey) -> ChangeAround {
+        let change = ChangeAround(ledger_of(key));
+        change.count();
+        change
+    }
+
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for ChangeAround {
+    fn drop(&mut self) {
+        self.count();
+    }
+}
+
 /// The ledger entry in which the engines of this process count their changes of a file. Files that share an entry only cost each
 /// other proof.
 fn ledger_of(key: FileKey) -> &'static AtomicU64 {

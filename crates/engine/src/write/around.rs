@@ -23,6 +23,7 @@ use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::{Route, SyncScope, lock};
 
 use crate::engine::handle::{Around, Source};
+use crate::inode::origin::ChangeAround;
 use crate::inode::table::WriteAround;
 
 impl Source {
@@ -34,6 +35,7 @@ impl Source {
             return None;
         }
         let driver = &self.shared().driver;
+        let _change = ChangeAround::begin(self.open.opened().key);
         let written_bytes = driver.write_blocking(&self.open, Route::Buffered, bytes, offset_bytes).ok()?;
         around.note(ByteRange::at(offset_bytes, written_bytes as u64));
         Some(written_bytes)
@@ -42,6 +44,7 @@ impl Source {
     /// Truncates the file to nothing, if the cache need not know. Errors are left to the cache.
     pub(crate) fn empty_around(&self) -> bool {
         let Some(_writing) = self.begin_around() else { return false };
+        let _change = ChangeAround::begin(self.open.opened().key);
         self.shared().driver.set_len_blocking(&self.open, 0).is_ok()
     }
 
