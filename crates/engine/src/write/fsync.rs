@@ -369,6 +369,10 @@ impl Source {
     /// As [`Source::lead`], for a task.
     async fn lead_async(&self, inode: &Arc<Inode>, leading: &mut Leading<'_>) -> io::Result<()> {
         let before = leading.answer().await;
+        if let Err(error) = &before {
+            // At once: the device does not report it again, should this task be dropped.
+            inode.dirty.errseq.latch(error);
+        }
         let scope = match leading.close_without_records() {
             Some(scope) => scope,
             None => {
