@@ -156,6 +156,7 @@ fn remap(barrier: Barrier<'_>, range: ByteRange, change: Change<'_>) -> Result<V
     if range.is_empty() {
         return Ok(Vec::new());
     }
+    let given = range;
     let (range, end_bytes) = match change {
         // The page in which the file ends is whole, and nothing grows there under the size lock.
         Change::Hole if range.end >= length_bytes => {
@@ -170,7 +171,7 @@ fn remap(barrier: Barrier<'_>, range: ByteRange, change: Change<'_>) -> Result<V
     }
     let pages = PageRange::new(first, end);
     inode.begin_changes(&source.open, 1);
-    let changed = change_pages(&barrier, pages, range.start, change);
+    let changed = change_pages(&barrier, pages, given, change);
     inode.end_changes(&source.open, 1);
     drop(barrier);
     inode.note_length_since(length_bytes);
@@ -193,7 +194,7 @@ fn remap(barrier: Barrier<'_>, range: ByteRange, change: Change<'_>) -> Result<V
 fn change_pages(
     barrier: &Barrier<'_>,
     pages: PageRange,
-    start_bytes: u64,
+    given: ByteRange,
     change: Change<'_>,
 ) -> io::Result<Vec<Dropped>> {
     let Barrier { inode, source, .. } = *barrier;
@@ -210,10 +211,11 @@ fn change_pages(
                     driver.extend_blocking(file, end_bytes)?;
                     *device_length = end_bytes;
                 }
-                driver.punch_hole_blocking(file, bytes)
+                // Behind the range there may be what another program has appended meanwhile.
+                driver.punch_hole_blocking(file, ByteRange::new(bytes.start, bytes.end.min(given.end)))
             }
             Change::Clone { source: from, from_bytes } => {
-                let from_range = ByteRange::at(from_bytes + (bytes.start - start_bytes), bytes.len());
+                let from_range = ByteRange::at(from_bytes + (bytes.start - given.start), bytes.len());
                 let cloned = driver.clone_range_blocking(&from.open, from_range, file, bytes.start);
                 if cloned.is_ok() {
                     *device_length = bytes.end.max(*device_length);

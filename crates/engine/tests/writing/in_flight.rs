@@ -8,7 +8,7 @@
 //! Does not own: mixtures of operations (oracle, swarm).
 
 use std::fs::{self, Permissions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -133,6 +133,33 @@ fn a_hole_is_not_undone() {
             late.check();
         }
     });
+}
+
+/// Goal: what another program appends while a hole waits for writes in flight stays, though the hole reaches to the end of the file as it
+/// was, which is within a page. Method: a task that has asked for the hole and waits.
+#[test]
+fn a_hole_leaves_what_others_append() {
+    let directory = ScratchDir::on_target().unwrap();
+    for seed in 0..SEEDS {
+        let options = SimOptions { remaps: true, repolls: false, ..SimOptions::hostile(seed) };
+        let (mut late, others) = (Late::on(options, directory.path(), "a hole".to_owned()), contents(5, 700));
+        let clock = late.rig.open(Path::new("/proc/version"), IoMode::Buffered);
+        let mut hole = Box::pin(late.file.punch_hole_async(4 * PAGE as u64..LENGTH as u64));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(hole.as_mut().poll(&mut context).is_pending(), "{}", late.what);
+        fs::OpenOptions::new().append(true).open(&late.path).unwrap().write_all(&others).unwrap();
+        watched(&late.what, || {
+            while hole.as_mut().poll(&mut context).map(Result::unwrap).is_pending() {
+                // Moves the device.
+                let _ = pin!(clock.read_at_async(0, 100)).poll(&mut context);
+            }
+        });
+        drop(hole);
+        late.bytes[4 * PAGE..].fill(0);
+        late.bytes.extend_from_slice(&others);
+        late.file.refresh().unwrap();
+        late.check_bytes();
+    }
 }
 
 /// Goal: a file that was made shorter is not made longer again by a write that was in flight, nor does one that grows again show its
