@@ -86,6 +86,8 @@ pub(crate) struct State {
     pub(crate) claims: Vec<PageRange>,
     /// Pages from here on are not written back: the file is being truncated.
     pub(crate) barrier: Option<PageIndex>,
+    /// Zeros on the device for the sake of a write that has not yet put a byte behind them. The file ends before them.
+    pub(crate) gap: Option<ByteRange>,
     /// Where the last write ended, to detect sequential writers.
     pub(crate) next_bytes: u64,
     /// Where the sequential writer began.

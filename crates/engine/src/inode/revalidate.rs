@@ -250,6 +250,9 @@ impl Inode {
             // would never see an append by others beside a busy writer.
             device_bytes = file.identity()?.1.length_bytes;
         }
+        if let Some(gap) = state.gap.filter(|gap| gap.end == device_bytes) {
+            device_bytes = gap.start;
+        }
         let length_before = self.length_bytes.load(Ordering::Acquire);
         let length_bytes = device_bytes.max(Dirty::end_bytes(&state, length_before));
         let is_changed = change != Change::No || length_before > length_bytes;

@@ -111,7 +111,7 @@ impl Inodes {
         let mut known = self.lock();
         // Inodes taken from the list are dropped without the lock: an inode takes locks of its own when dropped.
         let (mut leaving, mut kept) = (Vec::new(), Vec::new());
-        if !inode.has_pages() {
+        if !inode.has_pages() && !inode.dirty.may_lack() {
             leaving.push(inode.clone());
         } else if !inode.is_listed.swap(true, Ordering::Relaxed) {
             // Once, however often it is opened and closed: else it would evict itself.
@@ -119,10 +119,13 @@ impl Inodes {
             known.closed.push_back(Arc::downgrade(inode));
             known.sweep_closed();
         }
-        while known.closed.len() > closed_max {
+        let mut unwritten = 0;
+        while known.closed.len() > closed_max && unwritten < UNWRITTEN_PASSED_MAX {
             let Some(oldest) = known.closed.pop_front().and_then(|oldest| oldest.upgrade()) else { continue };
-            if oldest.is_reopened.swap(false, Ordering::Relaxed) {
-                // Used since it was listed: another round.
+            let may_lack = oldest.dirty.may_lack();
+            unwritten += usize::from(may_lack);
+            if oldest.is_reopened.swap(false, Ordering::Relaxed) || may_lack {
+                // Used since it was listed, or not written yet: another round.
                 known.closed.push_back(Arc::downgrade(&oldest));
                 kept.push(oldest);
                 continue;
@@ -262,6 +265,9 @@ const READ_ONCE_MAX: usize = 32 << 10;
 
 /// Places that a mark can be in: with one, a quarter of 10 000 files evicted each other again and again.
 const READ_ONCE_WAYS: usize = 8;
+
+/// Files with unwritten bytes that one call passes over: as many as can be listed beyond the others meanwhile, and more.
+const UNWRITTEN_PASSED_MAX: usize = 4;
 
 /// Shorter lists hold little memory.
 const CLOSED_SWEEP_LEAST: usize = 64;

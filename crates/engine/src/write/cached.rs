@@ -472,6 +472,7 @@ impl<'a> CachedWrite<'a> {
     /// size, those that a sequential writer wrote some time ago; or a whole MiB elsewhere. Called under the lock of `state`.
     fn note(&self, state: &mut State, done: ByteRange) -> Option<PageRange> {
         let inode = self.inode;
+        state.gap = None;
         if inode.dirty.windows.holds(PageIndex::containing(done.start)) {
             // The kernel tracks writes to windows.
             inode.grow(done);

@@ -31,7 +31,7 @@ impl Source {
         }
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), end_page(length_bytes))?;
-        Truncate { barrier, length_bytes }.run()
+        Truncate { barrier, length_bytes, grows_only: false }.run()
     }
 
     pub(crate) async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
@@ -39,7 +39,7 @@ impl Source {
         let truncate = async {
             let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
             let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
-            Truncate { barrier, length_bytes }.run_async().await
+            Truncate { barrier, length_bytes, grows_only: false }.run_async().await
         };
         calls_after(truncate).await
     }
@@ -51,7 +51,7 @@ impl Source {
         if inode.length_bytes() >= length_bytes {
             return Ok(());
         }
-        Truncate { barrier, length_bytes }.run()
+        Truncate { barrier, length_bytes, grows_only: true }.run()
     }
 
     /// As [`Source::grow_to`], for a task.
@@ -63,7 +63,7 @@ impl Source {
             if inode.length_bytes() >= length_bytes {
                 return Ok(());
             }
-            Truncate { barrier, length_bytes }.run_async().await
+            Truncate { barrier, length_bytes, grows_only: true }.run_async().await
         };
         calls_after(grow).await
     }
@@ -94,6 +94,8 @@ struct Truncate<'a> {
     /// In front of the page in which the file will end.
     barrier: Barrier<'a>,
     length_bytes: u64,
+    /// A file that others have made longer meanwhile stays so.
+    grows_only: bool,
 }
 
 impl Truncate<'_> {
@@ -156,9 +158,12 @@ impl Truncate<'_> {
         {
             let mut device_length = inode.dirty.device_length();
             let (driver, file) = (&shared.driver, &source.open);
-            if self.length_bytes > *device_length && self.length_bytes > file.length_bytes()? {
+            let is_longer = self.length_bytes > *device_length && self.length_bytes > file.length_bytes()?;
+            if is_longer {
                 // Bytes that others append meanwhile stay.
                 driver.extend_blocking(file, self.length_bytes)?;
+            } else if self.grows_only {
+                return Ok(Vec::new());
             } else {
                 driver.set_len_blocking(file, self.length_bytes)?;
             }

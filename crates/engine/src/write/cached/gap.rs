@@ -2,6 +2,7 @@
 //!
 //! Owns: the length of the device, extended for the write and taken back if it writes nothing.
 //! Does not own: the order of the steps of a write (cached).
+//! Invariants: until the first byte behind it, no other handle learns of the gap, so none writes into it (`State::gap`).
 
 use std::io;
 
@@ -22,8 +23,9 @@ impl CachedWrite<'_> {
             // Others may have extended it.
             let length_bytes = file.length_bytes()?;
             if length_bytes < start_bytes {
-                driver.extend_blocking(file, start_bytes)?;
                 gap = Some(ByteRange::new(end_bytes.max(length_bytes), start_bytes));
+                self.inode.dirty.lock().gap = gap;
+                driver.extend_blocking(file, start_bytes)?;
             }
             *device_length = length_bytes.max(start_bytes);
             Ok(())
@@ -51,9 +53,10 @@ impl Drop for CachedWrite<'_> {
     fn drop(&mut self) {
         if let Some(gap) = self.gap
             && !self.source.shared().driver.is_forked()
-            && let Err(error) = self.close_gap(gap)
         {
-            self.inode.dirty.errseq.note(&error);
+            let closed = self.close_gap(gap);
+            self.inode.dirty.lock().gap = None;
+            closed.unwrap_or_else(|error| self.inode.dirty.errseq.note(&error));
         }
     }
 }

@@ -3,11 +3,12 @@
 //! Owns: an engine, and all of its memory, which the test takes and returns.
 //! Does not own: writes with memory (the engine's `writing` tests).
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::task::{Context, Waker};
 
 use headwater_io::{DriverKind, Extent, Urgency};
-use headwater_testkit::{run_forked, run_self_with_env};
+use headwater_testkit::{block_on, run_forked, run_self_with_env};
 use tempfile::TempDir;
 
 use super::*;
@@ -15,6 +16,7 @@ use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::engine::Engine;
 use crate::inode::ALL_PAGES;
+use crate::write::fsync;
 use crate::{Caching, IoMode, OpenOptions};
 
 /// Goal: a page that was read past the cache is not used once the page was written to, and no written byte is lost. Method: a
@@ -106,6 +108,80 @@ fn a_child_leaves_a_gap_to_its_parent() {
     drop(inherited);
     assert_eq!(length_bytes(), 0);
     drop(held);
+}
+
+/// Goal: while a write beyond the end waits for memory, no check takes the zeros before it for the file, so that no other write lands among
+/// them, to be cut off when the first is dropped. What another program appends meanwhile stays.
+#[test]
+fn a_check_takes_no_gap_for_the_file() {
+    let bench = Bench::new(b"");
+    let length_bytes = || std::fs::metadata(&bench.path).unwrap().len();
+    let begin = |at_bytes| {
+        let mut writing = Box::pin(bench.file.write_all_at_async(&PART[..], at_bytes));
+        assert!(writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        bench.file.refresh().unwrap();
+        writing
+    };
+    let held = bench.all_memory();
+    let writing = begin(10_000);
+    assert_eq!((length_bytes(), bench.file.len().unwrap()), (10_000, 0));
+    drop(writing);
+    assert_eq!((length_bytes(), bench.file.len().unwrap()), (0, 0));
+    let writing = begin(10_000);
+    std::fs::OpenOptions::new().append(true).open(&bench.path).unwrap().write_all(b"others").unwrap();
+    bench.file.refresh().unwrap();
+    assert_eq!(bench.file.len().unwrap(), 10_006);
+    drop(writing);
+    assert_eq!(length_bytes(), 10_006);
+    let writing = begin(20_000);
+    drop(held);
+    block_on(writing).unwrap();
+    bench.file.refresh().unwrap();
+    assert_eq!(bench.file.len().unwrap(), 20_000 + PART.len() as u64);
+}
+
+/// Goal: a file that is to be at least so long, and that another program makes longer while this waits for memory, keeps what that program
+/// has written.
+#[test]
+fn growing_cuts_off_nothing() {
+    let bench = Bench::new(b"");
+    let held = bench.all_memory();
+    let mut growing = Box::pin(bench.source().grow_to_async(10_000));
+    assert!(growing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    std::fs::write(&bench.path, [7; 20_000]).unwrap();
+    drop(held);
+    block_on(growing).unwrap();
+    bench.file.refresh().unwrap();
+    assert_eq!(bench.file.len().unwrap(), 20_000);
+    assert!(std::fs::read(&bench.path).unwrap() == [7; 20_000]);
+}
+
+/// Goal: a closed file that cannot be forgotten because it has unwritten bytes is forgotten once they are written.
+#[test]
+fn an_unwritten_file_is_forgotten_in_the_end() {
+    let bench = Bench::new(b"");
+    let shared = &bench.engine.shared;
+    let closed = |name, is_written| {
+        let path = bench.path.with_extension(name);
+        std::fs::write(&path, [1; LENGTH]).unwrap();
+        let mut options = OpenOptions::new();
+        let file = options.engine(&bench.engine).caching(Caching::On).write(true).open(&path).unwrap();
+        file.view(0, LENGTH).unwrap();
+        if is_written {
+            file.write_all_at(&[2; LENGTH], 0).unwrap();
+        }
+        let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
+        source.known().unwrap().clone()
+    };
+    let unwritten = closed("unwritten", true);
+    assert!(unwritten.dirty.may_lack());
+    shared.cache.inodes.remember_closed(&closed("second", false), 1);
+    fsync::flush(shared, &unwritten, ALL_PAGES);
+    let known = Arc::downgrade(&unwritten);
+    drop(unwritten);
+    assert!(known.upgrade().is_some());
+    shared.cache.inodes.remember_closed(&closed("third", false), 1);
+    assert!(known.upgrade().is_none());
 }
 
 /// An engine used by this thread only, and a file. The engine is dropped before the directory.
