@@ -41,6 +41,8 @@ macro_rules! file_system {
         ///   get of another object.
         /// - Reads need no thread of the executor's blocking pool. Writing, listing and deleting do, as they are
         ///   `LocalFileSystem`'s own.
+        /// - A get with `head`, and one of a file that is kept open, ask for the length and the times of the file in the executor's thread.
+        ///   On a network file system that may take as long as its server takes to answer.
         #[derive(Clone, Debug)]
         pub struct HeadwaterFileSystem {
             local: LocalFileSystem,

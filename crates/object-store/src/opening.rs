@@ -168,8 +168,9 @@ impl Openers {
 /// More than programs fork one in another and read in each. What comes behind opens files in the threads that ask.
 const GENERATIONS: usize = 8;
 
-/// Enough to have a disk look up several folders at once.
-const THREADS_MAX: usize = 4;
+/// Many more than have a disk look up several folders at once: openings on a server that has gone hang, and others are not to wait for
+/// them. Idle ones end.
+const THREADS_MAX: usize = 64;
 
 /// Longer than between two openings of a query, shorter than a user looks at the list of threads.
 const IDLE: Duration = Duration::from_secs(1);
@@ -227,6 +228,25 @@ mod tests {
                 open_in_descendants(path, generations - 1);
             }
         });
+    }
+
+    /// Goal: openings that hang, as on a server that has gone, keep no others waiting. Method: jobs that wait for the test.
+    #[test]
+    fn openings_that_hang_keep_no_others_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"abc").unwrap();
+        let openers = Openers::of_this_process().unwrap();
+        // Dropping these ends the jobs, also where the test fails.
+        let hung: Vec<_> = (0..32)
+            .map(|_| {
+                let (release, released) = std::sync::mpsc::channel::<()>();
+                openers.run(Box::new(move || _ = released.recv()));
+                release
+            })
+            .collect();
+        watched("opening beside what hangs", || open_by_thread(&path));
+        drop(hung);
     }
 
     /// Goal: a path that was just used needs no thread, nor does one that just led nowhere.
