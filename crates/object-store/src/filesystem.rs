@@ -27,6 +27,7 @@ macro_rules! file_system {
         use object_store::{
             Attributes, CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
             ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+            UploadPart,
         };
 
         /// Files of a folder as objects, read through the headwater file cache. Takes the place of
@@ -40,6 +41,8 @@ macro_rules! file_system {
         ///   get of another object.
         /// - Reads need no thread of the executor's blocking pool. Writing, listing and deleting do, as they are
         ///   `LocalFileSystem`'s own.
+        /// - A get with `head`, and one of a file that is kept open, ask for the length and the times of the file in the executor's thread.
+        ///   On a network file system that may take as long as its server takes to answer.
         #[derive(Clone, Debug)]
         pub struct HeadwaterFileSystem {
             local: LocalFileSystem,
@@ -112,7 +115,8 @@ macro_rules! file_system {
                 location: &Path,
                 opts: PutMultipartOptions,
             ) -> Result<Box<dyn MultipartUpload>> {
-                self.local.put_multipart_opts(location, opts).await
+                let local = self.local.put_multipart_opts(location, opts).await?;
+                Ok(Box::new(Upload { local, file_system: self.clone(), location: location.clone() }))
             }
 
             async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -166,6 +170,31 @@ macro_rules! file_system {
                 self.changed(from);
                 self.changed(to);
                 outcome
+            }
+        }
+
+        /// A multipart upload, whose completion replaces what was kept open for its location.
+        #[derive(Debug)]
+        struct Upload {
+            local: Box<dyn MultipartUpload>,
+            file_system: HeadwaterFileSystem,
+            location: Path,
+        }
+
+        #[async_trait]
+        impl MultipartUpload for Upload {
+            fn put_part(&mut self, data: PutPayload) -> UploadPart {
+                self.local.put_part(data)
+            }
+
+            async fn complete(&mut self) -> Result<PutResult> {
+                let outcome = self.local.complete().await;
+                self.file_system.changed(&self.location);
+                outcome
+            }
+
+            async fn abort(&mut self) -> Result<()> {
+                self.local.abort().await
             }
         }
 

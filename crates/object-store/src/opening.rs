@@ -9,11 +9,13 @@
 //!
 //! Owns: the choice, the threads.
 //! Does not own: which files are opened (store).
-//! Locks: one around the queue, held across no system call but those of the condition variable.
+//! Locks: one around the queue, held across no system call but those of the condition variable. A forked child has a queue of its own.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -54,12 +56,15 @@ fn open_here(engine: &Engine, path: &Path) -> headwater::Result<File> {
 
 async fn open_elsewhere(engine: Engine, path: PathBuf) -> headwater::Result<File> {
     let (answer, opened) = oneshot::channel();
-    let job = {
+    let job: Job = {
         let (engine, path) = (engine.clone(), path.clone());
         // A dropped receiver: the task has given up, and the file is closed.
         Box::new(move || drop(answer.send(open_here(&engine, &path))))
     };
-    OPENERS.run(job);
+    match Openers::of_this_process() {
+        Some(openers) => openers.run(job),
+        None => job(),
+    }
     match opened.await {
         Ok(opened) => opened,
         // The thread has panicked.
@@ -81,10 +86,32 @@ struct Queue {
     idle: usize,
 }
 
-static OPENERS: Openers =
-    Openers { queue: Mutex::new(Queue { jobs: VecDeque::new(), threads: 0, idle: 0 }), work: Condvar::new() };
+/// One for each generation of processes that opens files. A forked child has what its parent's openers count, and perhaps their lock as a
+/// thread held it, but none of their threads.
+static OPENERS: [Openers; GENERATIONS] = [const { Openers::new() }; GENERATIONS];
+
+/// The id of the process that opened a file last, in the low half; its generation, from 1, in the high half.
+static USER: AtomicU64 = AtomicU64::new(0);
 
 impl Openers {
+    const fn new() -> Openers {
+        let queue = Queue { jobs: VecDeque::new(), threads: 0, idle: 0 };
+        Openers { queue: Mutex::new(queue), work: Condvar::new() }
+    }
+
+    /// Those that no other process has used; `None` behind the last generation. Takes no lock: a child may inherit it locked.
+    fn of_this_process() -> Option<&'static Openers> {
+        let process = u64::from(process::id());
+        let mut user = USER.load(Ordering::Relaxed);
+        if user & u64::from(u32::MAX) != process {
+            let next = (((user >> 32) + 1) << 32) | process;
+            // If another thread was faster, it has stored the same.
+            let _ = USER.compare_exchange(user, next, Ordering::Relaxed, Ordering::Relaxed);
+            user = next;
+        }
+        OPENERS.get((user >> 32) as usize - 1)
+    }
+
     fn run(&'static self, job: Job) {
         let mut queue = self.lock();
         queue.jobs.push_back(job);
@@ -138,8 +165,12 @@ impl Openers {
     }
 }
 
-/// Enough to have a disk look up several folders at once.
-const THREADS_MAX: usize = 4;
+/// More than programs fork one in another and read in each. What comes behind opens files in the threads that ask.
+const GENERATIONS: usize = 8;
+
+/// Many more than have a disk look up several folders at once: openings on a server that has gone hang, and others are not to wait for
+/// them. Idle ones end.
+const THREADS_MAX: usize = 64;
 
 /// Longer than between two openings of a query, shorter than a user looks at the list of threads.
 const IDLE: Duration = Duration::from_secs(1);
@@ -147,7 +178,7 @@ const IDLE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_testkit::{block_on, watched};
+    use headwater_testkit::{block_on, run_forked, watched};
 
     /// Goal: threads open many files at once, more than there are threads, report errors, and a dropped task leaves nothing.
     #[test]
@@ -163,7 +194,59 @@ mod tests {
             let missing = block_on(open_elsewhere(engine.clone(), folder.path().join("missing")));
             assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
         });
-        assert!(OPENERS.lock().threads <= THREADS_MAX);
+        assert!(Openers::of_this_process().unwrap().lock().threads <= THREADS_MAX);
+    }
+
+    /// Goal: a forked child opens files, and so does each of a line of descendants longer than there are generations. Method: a fork while
+    /// a thread is idle, which the child does not have; a line of forks while the lock is held, which the child cannot take.
+    #[test]
+    fn a_forked_child_opens_by_threads_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"abc").unwrap();
+        watched("opening in children", || {
+            let openers = Openers::of_this_process().unwrap();
+            while openers.lock().idle == 0 {
+                open_by_thread(&path);
+            }
+            run_forked(|| open_by_thread(&path));
+            let locked = openers.lock();
+            open_in_descendants(&path, GENERATIONS + 1);
+            drop(locked);
+        });
+    }
+
+    fn open_by_thread(path: &Path) {
+        let engine = Engine::builder().memory(8 << 20).build().unwrap();
+        assert!(block_on(open_elsewhere(engine, path.to_owned())).is_ok());
+    }
+
+    fn open_in_descendants(path: &Path, generations: usize) {
+        run_forked(|| {
+            open_by_thread(path);
+            if generations > 1 {
+                open_in_descendants(path, generations - 1);
+            }
+        });
+    }
+
+    /// Goal: openings that hang, as on a server that has gone, keep no others waiting. Method: jobs that wait for the test.
+    #[test]
+    fn openings_that_hang_keep_no_others_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"abc").unwrap();
+        let openers = Openers::of_this_process().unwrap();
+        // Dropping these ends the jobs, also where the test fails.
+        let hung: Vec<_> = (0..32)
+            .map(|_| {
+                let (release, released) = std::sync::mpsc::channel::<()>();
+                openers.run(Box::new(move || _ = released.recv()));
+                release
+            })
+            .collect();
+        watched("opening beside what hangs", || open_by_thread(&path));
+        drop(hung);
     }
 
     /// Goal: a path that was just used needs no thread, nor does one that just led nowhere.

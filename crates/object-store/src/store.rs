@@ -43,7 +43,8 @@ impl Store {
         Ok(object)
     }
 
-    /// Length and times of the object at a path: one system call.
+    /// Length and times of the object at a path: one system call, in the calling thread. It waits where the kernel knows nothing of the path
+    /// and has to ask a device; to find that out first, as openings do, takes two more calls each time.
     pub(crate) fn status(&self, path: &Path) -> Result<Status, Failure> {
         let metadata = std::fs::metadata(path).map_err(|error| Failure::of_metadata(path, error))?;
         if metadata.is_dir() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use headwater_object_store::v0_14::HeadwaterFileSystem;
 use headwater_object_store::v0_14::object_store::path::Path;
-use headwater_object_store::v0_14::object_store::{Error, ObjectStoreExt};
+use headwater_object_store::v0_14::object_store::{Error, MultipartUpload, ObjectStoreExt};
 
 use crate::rig::{engines, folder, run};
 
@@ -123,7 +123,8 @@ fn a_stream_of_a_truncated_file_fails() {
     }
 }
 
-/// Goal: what was deleted or replaced by the store gives its space back at once: no descriptor of it is left.
+/// Goal: what was deleted or replaced by the store gives its space back at once: no descriptor of it is left. Method: a put, a rename,
+/// a multipart upload and a deletion, each after reads of the object.
 #[test]
 fn deleted_objects_are_closed() {
     let folder = folder();
@@ -148,6 +149,11 @@ fn deleted_objects_are_closed() {
         store.rename(&two, &one).await.unwrap();
         assert_eq!(open(), 0);
         assert_eq!(whole(&store, "one").await.len(), 100_000);
+        let mut upload = store.put_multipart(&one).await.unwrap();
+        upload.put_part("in parts".into()).await.unwrap();
+        upload.complete().await.unwrap();
+        assert_eq!(open(), 0, "the upload has replaced an object that was read");
+        assert_eq!(whole(&store, "one").await, "in parts");
         store.delete(&one).await.unwrap();
         assert_eq!(open(), 0);
     });
