@@ -13,6 +13,7 @@ mod arguments;
 mod attributes;
 mod destination;
 mod entry;
+mod failure;
 mod guard;
 mod kernel_copy;
 mod links;
@@ -50,6 +51,7 @@ use arguments::Attribute;
 use attributes::Kept;
 use destination::{Destination, Replace, Unfinished};
 use entry::Entry;
+use failure::{Failure, Side};
 use kernel_copy::{Bytes, copy_by_kernel, through_kernel};
 use links::{FileId, Links, id};
 use pipeline::Pipeline;
@@ -139,36 +141,6 @@ fn given_again(path: &Path) -> String {
 struct Copied {
     entry: Entry,
     made: Result<(), String>,
-}
-
-/// An error, and the file that it concerns.
-struct Failure {
-    side: Side,
-    offset_bytes: Option<u64>,
-    error: io::Error,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
-    Source,
-    Target,
-}
-
-impl Failure {
-    fn of_target(error: impl Into<io::Error>) -> Failure {
-        Failure { side: Side::Target, offset_bytes: None, error: error.into() }
-    }
-
-    fn of_source(error: impl Into<io::Error>) -> Failure {
-        Failure { side: Side::Source, offset_bytes: None, error: error.into() }
-    }
-
-    /// The source ends before this range does.
-    fn became_shorter(range: ByteRange) -> Failure {
-        let text = "it became shorter while it was copied";
-        let error = io::Error::new(io::ErrorKind::UnexpectedEof, text);
-        Failure { side: Side::Source, offset_bytes: Some(range.start), error }
-    }
 }
 
 struct Copier<'a> {

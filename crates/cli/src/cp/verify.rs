@@ -9,8 +9,8 @@ use std::os::fd::AsRawFd;
 use headwater::ring::OpenFile;
 use headwater::{Caching, Engine, File, IoMode, OpenOptions, Reader};
 
+use super::failure::{Failure, Side};
 use super::progress::OnCopied;
-use super::{Failure, Side};
 use crate::cat::cause;
 
 /// Where the compared bytes were read from.
