@@ -330,7 +330,7 @@ impl Copier<'_> {
         unfinished: &Unfinished,
         target: &OpenFile,
     ) -> Result<(), Failure> {
-        self.set_attributes(source, unfinished).map_err(Failure::of_target)?;
+        self.set_attributes(source, destination, unfinished).map_err(Failure::of_target)?;
         if self.arguments.sync || self.arguments.verify {
             unfinished.file().sync_all().map_err(Failure::of_target)?;
         }
@@ -341,10 +341,15 @@ impl Copier<'_> {
     }
 
     /// Sets the attributes. A file that is overwritten in place keeps those that are not preserved.
-    fn set_attributes(&self, source: &Source<'_>, unfinished: &Unfinished) -> io::Result<()> {
+    fn set_attributes(
+        &self,
+        source: &Source<'_>,
+        destination: &Destination,
+        unfinished: &Unfinished,
+    ) -> io::Result<()> {
         let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
         if !unfinished.is_in_place() {
-            attributes::permit(open, metadata, file)?;
+            attributes::permit(open, metadata, file, destination.directory())?;
         }
         attributes::preserve(open, metadata, file, self.kept).map_err(|error| {
             if !unfinished.is_in_place() {

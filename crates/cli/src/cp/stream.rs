@@ -34,7 +34,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Resu
     if copier.entry.in_place {
         file.set_len(0).map_err(failed)?;
     } else {
-        attributes::permit_stream(&metadata, file).map_err(failed)?;
+        attributes::permit_stream(&metadata, file, destination.directory()).map_err(failed)?;
     }
     let copied_bytes = io::copy(&mut stream, &mut file).map_err(failed)?;
     (copier.entry.copied_bytes, copier.entry.length_bytes) = (copied_bytes, copied_bytes);

@@ -10,6 +10,7 @@ mod cat_lines;
 mod cat_suite;
 mod closed;
 mod cp;
+mod cp_access;
 mod cp_in_place;
 mod cp_sparse;
 mod cp_tree;
