@@ -187,11 +187,13 @@ impl Copier<'_> {
     }
 
     fn copy(&mut self, path: &Path, shown: PathBuf) -> Result<(), String> {
-        if self.arguments.no_clobber && std::fs::symlink_metadata(&shown).is_ok() {
-            self.entry.skipped = true;
-            return Ok(());
-        }
         if let Ok(metadata) = std::fs::metadata(path) {
+            let is_there = || std::fs::symlink_metadata(&shown).is_ok();
+            // That a directory takes -r is said all the same.
+            if self.arguments.no_clobber && !metadata.is_dir() && is_there() {
+                self.entry.skipped = true;
+                return Ok(());
+            }
             if self.is_made(&shown, &metadata) {
                 self.entry.skipped = true;
                 complain(given_again(path));

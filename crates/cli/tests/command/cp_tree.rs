@@ -319,6 +319,41 @@ fn what_is_there_and_what_is_printed() {
     }
 }
 
+/// Goal: -n passes over what is there, and not over a directory without -r or a source that is missing. Method: the exit codes of both
+/// commands.
+#[test]
+fn what_cannot_be_copied_is_said_with_n_too() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    ["from", "to", "to/from"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+    ["file", "to/file", "closed"].iter().for_each(|name| fs::write(at(name), *name).unwrap());
+    fs::set_permissions(at("closed"), Permissions::from_mode(0o000)).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    for (line, said) in [
+        (&["from/.", "to/"][..], Some("it is a directory; -r copies it")),
+        (&["from", "to"], Some("it is a directory; -r copies it")),
+        (&["-P", "from", "to/file"], Some("it is a directory; -r copies it")),
+        (&["missing", "to/file"], Some("failed to open missing")),
+        (&["dangling", "to/file"], Some("failed to open dangling")),
+        (&["-P", "dangling", "to/file"], None),
+        (&["closed", "to/file"], None),
+        (&["/dev/null", "to/file"], None),
+        (&["file", "to"], None),
+    ] {
+        let copied =
+            |mut program: Command| program.arg("-n").args(line).current_dir(scratch.path()).output().unwrap();
+        let mut ours = headwater();
+        ours.arg("cp");
+        let (ours, theirs) = (copied(ours), copied(Command::new("cp")));
+        assert_eq!(ours.status.code(), theirs.status.code(), "{line:?}: {ours:?} {theirs:?}");
+        match said {
+            Some(said) => assert_one_line(&ours, said),
+            None => assert_eq!(text(&ours.stderr), "", "{line:?}"),
+        }
+        assert_eq!(fs::read_to_string(at("to/file")).unwrap(), "to/file", "{line:?}");
+    }
+}
+
 /// Goal: a new directory inherits its group as the directory around it says, unless permissions are kept; one that is given twice is copied
 /// once. Method: both commands, directories with and without setgid, and the trees that they leave.
 #[test]
