@@ -35,4 +35,10 @@ impl Failure {
         let error = io::Error::new(io::ErrorKind::UnexpectedEof, text);
         Failure { side: Side::Source, offset_bytes: Some(range.start), error }
     }
+
+    /// The source goes on where its copy ends.
+    pub(super) fn became_longer(at_bytes: u64) -> Failure {
+        let error = io::Error::new(io::ErrorKind::InvalidData, "it became longer while it was copied");
+        Failure { side: Side::Source, offset_bytes: Some(at_bytes), error }
+    }
 }

@@ -481,7 +481,8 @@ impl Copier<'_> {
         }
         let engine = self.engine.as_ref().expect("it was just built");
         let mut progress = Progress::new("verifying", &destination.shown, source.length_bytes);
-        let depth = verify::compare(engine, &source.open, target, &mut |bytes| progress.add(bytes))?;
+        let from = (&*source.open, source.length_bytes);
+        let depth = verify::compare(from, engine, target, &mut |bytes| progress.add(bytes))?;
         drop(progress);
         let from = match depth {
             Depth::Devices => "both read again from their devices",
