@@ -190,6 +190,27 @@ pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, ke
     if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
 }
 
+/// Gives the copy of a stream the attributes of the stream that are kept.
+///
+/// # Errors
+/// As [`preserve`].
+pub(super) fn preserve_of_stream(
+    path: &Path,
+    metadata: &Metadata,
+    target: &File,
+    kept: Kept,
+) -> io::Result<()> {
+    if kept.ownership {
+        give(metadata, target)?;
+    }
+    if kept.mode {
+        Holder::Open(target.as_fd()).remove_lists()?;
+        target.set_permissions(Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
+    }
+    copy_extended(Holder::Named(path), Holder::Open(target.as_fd()), kept)?;
+    if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
+}
+
 fn owners(metadata: &Metadata) -> (u32, u32) {
     (metadata.uid(), metadata.gid())
 }

@@ -49,7 +49,7 @@ use crate::shared::output::{self, JsonTo};
 use crate::shared::units::readable;
 use arguments::Attribute;
 use attributes::Kept;
-use destination::{Destination, Replace, Unfinished};
+use destination::{Destination, Replace, Unfinished, sync_directory_of};
 use entry::Entry;
 use failure::{Failure, Side};
 use kernel_copy::{Bytes, copy_by_kernel, through_kernel};
@@ -229,7 +229,16 @@ impl Copier<'_> {
     /// Gives the copy its name, and makes that durable if this was asked for.
     fn name(&self, destination: &Destination, unfinished: Unfinished) -> io::Result<()> {
         destination.complete(unfinished)?;
-        if self.arguments.sync && !self.entry.in_place { destination.sync_directory() } else { Ok(()) }
+        if self.arguments.sync && !self.entry.in_place {
+            sync_directory_of(destination.path())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// With --sync, makes a name durable. Within a copied directory it becomes so with that one, once all is in it.
+    fn sync_name(&self, path: &Path) -> io::Result<()> {
+        if self.arguments.sync && self.depth == 0 { sync_directory_of(path) } else { Ok(()) }
     }
 
     /// Whether this command has made the destination of the same source.
@@ -250,7 +259,7 @@ impl Copier<'_> {
             let (shown, copy) = (destination.shown.maybe_quote(), copy.maybe_quote());
             format!("failed to write {shown} as another name of {copy}: {error}")
         };
-        destination.link(copy).map_err(failed)?;
+        destination.link(copy).and_then(|()| self.sync_name(destination.path())).map_err(failed)?;
         self.entry.is_hard_link = true;
         self.note_made(destination.shown.clone(), source);
         Ok(true)

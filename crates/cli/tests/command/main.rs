@@ -13,6 +13,7 @@ mod cp;
 mod cp_access;
 mod cp_in_place;
 mod cp_sparse;
+mod cp_sync;
 mod cp_tree;
 mod doctor;
 mod foreign;
