@@ -1,7 +1,8 @@
 //! Contents: reads one file after another, each in the way that suits it, and hashes what arrives.
 //!
 //! ```text
-//!   open ─┬─ fits a buffer ─► one read ─► hashed by this thread
+//!   open ─┬─ no certain length ─► piece after piece to the end
+//!         ├─ fits a buffer ─► one read ─► hashed by this thread
 //!         └─ longer ─► headwater's reader, ahead of the hash ─► each piece hashed by all threads of the pool
 //! ```
 //!
@@ -124,6 +125,9 @@ impl<'a> Contents<'a> {
         resident_pages: Option<u64>,
         buffer: &mut Buffer,
     ) -> Result<Found, Failure> {
+        if input.may_have_another_length(path).map_err(Failure::Open)? {
+            return self.stream(|each| input.stream(buffer, each));
+        }
         match input.kind {
             Kind::Regular if input.length_bytes <= buffer.len() as u64 => {
                 self.read_whole(input, resident_pages, buffer)

@@ -456,6 +456,16 @@ fn odd_inputs() {
         text(&stdout(run(&["scan", "--hash", "sha256", "/proc/version"]))),
         format!("{sum}  /proc/version\n")
     );
+    // It says that it has a page.
+    let number = Path::new("/sys/devices/system/cpu/possible");
+    if let Ok(contents) = fs::read(number) {
+        let path = utf8(number);
+        let piped = with_input(headwater().args(["scan", "--hash", "sha256", "-"]), &contents);
+        let sum = text(&stdout(piped)).replace("  -\n", "");
+        assert_eq!(text(&stdout(run(&["scan", "--hash", "sha256", path]))), format!("{sum}  {path}\n"));
+        let said = text(&stdout(run(&["scan", path])));
+        assert!(said.contains(&format!("({} bytes)", contents.len())), "{said}");
+    }
     let name = OsStr::from_bytes(b"\xff\n");
     fs::write(scratch.path().join(name), "123456789").unwrap();
     let mut command = headwater();
