@@ -20,6 +20,7 @@ use crate::shared::host::Host;
 use crate::shared::json_path;
 use crate::shared::output;
 use crate::shared::target::Target;
+use crate::shared::this_program::THIS_PROGRAM;
 
 /// Writes JSON and the report page, as far as they are wanted, and says where the page is.
 ///
@@ -84,7 +85,7 @@ impl Task<'_> {
         descriptor: OwnedFd,
     ) -> Result<T, String> {
         let failed = |error: &dyn std::fmt::Display| format!("failed to measure {}: {error}", self.row);
-        let mut command = Command::new(std::env::current_exe().map_err(|error| failed(&error))?);
+        let mut command = Command::new(THIS_PROGRAM);
         command
             .args(["bench-row", "--suite", &name_of(self.suite), "--row", self.row])
             .args(["--bytes", &self.bytes.to_string(), "--limit-ms", &self.limit.as_millis().to_string()])

@@ -49,8 +49,9 @@ pub(crate) struct CopyArguments {
     #[arg(short = 'p')]
     pub(crate) preserve_most: bool,
     /// What the copy keeps of the source. Without a list: mode,ownership,timestamps,xattr, as far as this user may set them. Without
-    /// this option the copy gets the source's permissions less the umask. A program that runs with the rights of its owner or group
-    /// (setuid, setgid) does so as a copy only if the copy has the same owner and group.
+    /// this option the copy gets the source's permissions less the umask, or what the default access control list of its directory, if
+    /// it has one, leaves of them. A program that runs with the rights of its owner or group (setuid, setgid) does so as a copy only if
+    /// the copy has the same owner and group.
     #[arg(
         long,
         value_name = "LIST",

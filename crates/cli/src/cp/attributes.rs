@@ -1,7 +1,7 @@
 //! Attributes: permissions, times and extended attributes of a copy.
 //!
 //! ```text
-//!   without --preserve: permissions less the umask
+//!   without --preserve: permissions less the umask, or what the directory's default access control list says in its place
 //!   with it, each as it is wanted: owner ─► inherited access control lists go ─► permissions ─► extended attributes, the source's
 //!   access control lists among them ─► times, last
 //! ```
@@ -20,27 +20,34 @@ use std::sync::OnceLock;
 use headwater::ring::{FileKind, OpenFile};
 use rustix::fs::{
     AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr,
-    lgetxattr, llistxattr, lremovexattr, lsetxattr,
+    getxattr, lgetxattr, llistxattr, lremovexattr, lsetxattr,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
 use super::arguments::{Attribute, CopyArguments};
 
-/// Gives `target` the permissions of the source, less the umask.
+/// Gives `target`, which is made in `directory`, the permissions of the source, less those that a new file does not get there.
 ///
 /// # Errors
-/// What `fchmod(2)` reports.
-pub(super) fn permit(source: &OpenFile, metadata: &Metadata, target: &File) -> io::Result<()> {
-    target.set_permissions(Permissions::from_mode(mode(source, metadata) & !mask()))
+/// What the system calls report.
+pub(super) fn permit(
+    source: &OpenFile,
+    metadata: &Metadata,
+    target: &File,
+    directory: &Path,
+) -> io::Result<()> {
+    let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
+    target.set_permissions(Permissions::from_mode(mode(source, metadata) & !withheld))
 }
 
-/// Gives the copy of a stream the permissions of a new file, less those that the stream does not have.
+/// Gives the copy of a stream the permissions of a new file in `directory`, less those that the stream does not have.
 ///
 /// # Errors
-/// What `fchmod(2)` reports.
-pub(super) fn permit_stream(stream: &Metadata, target: &File) -> io::Result<()> {
-    target.set_permissions(Permissions::from_mode(stream.mode() & 0o666 & !mask()))
+/// What the system calls report.
+pub(super) fn permit_stream(stream: &Metadata, target: &File, directory: &Path) -> io::Result<()> {
+    let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
+    target.set_permissions(Permissions::from_mode(stream.mode() & 0o666 & !withheld))
 }
 
 /// Which attributes are those of the source.
@@ -106,7 +113,9 @@ pub(super) fn set_on_directory(
     } else if is_new {
         // Whether what is made in it inherits its group is the choice of the directory around it.
         let made = target.metadata()?.permissions().mode() & ALL_BITS;
-        let wanted = bits & !SETGID_BIT & !mask() | made & SETGID_BIT;
+        // It has inherited the default list of the directory around it.
+        let withheld = withheld(|buffer| fgetxattr(target, DEFAULT_LIST, buffer))?;
+        let wanted = bits & !SETGID_BIT & !withheld | made & SETGID_BIT;
         if made != wanted {
             target.set_permissions(Permissions::from_mode(wanted))?;
         }
@@ -181,6 +190,27 @@ pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, ke
     if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
 }
 
+/// Gives the copy of a stream the attributes of the stream that are kept.
+///
+/// # Errors
+/// As [`preserve`].
+pub(super) fn preserve_of_stream(
+    path: &Path,
+    metadata: &Metadata,
+    target: &File,
+    kept: Kept,
+) -> io::Result<()> {
+    if kept.ownership {
+        give(metadata, target)?;
+    }
+    if kept.mode {
+        Holder::Open(target.as_fd()).remove_lists()?;
+        target.set_permissions(Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
+    }
+    copy_extended(Holder::Named(path), Holder::Open(target.as_fd()), kept)?;
+    if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
+}
+
 fn owners(metadata: &Metadata) -> (u32, u32) {
     (metadata.uid(), metadata.gid())
 }
@@ -201,6 +231,29 @@ pub(super) fn mask() -> u32 {
         rustix::process::umask(mask);
         mask.bits()
     })
+}
+
+/// The permissions that a new file does not get in a directory with this default access control list: those that the list does not give,
+/// or the umask where there is no list, as the kernel does (`acl(5)`).
+fn withheld(list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<u32> {
+    match whole(list) {
+        Ok(list) => Ok(PERMISSION_BITS & !permitted(&list)),
+        // None is there, or can be.
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(mask()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The permissions that a list in the kernel's form (`linux/posix_acl_xattr.h`) gives at most: those of the owner, of all groups and further
+/// users together, and of others.
+fn permitted(list: &[u8]) -> u32 {
+    let entries = list.get(LIST_HEADER_BYTES..).unwrap_or_default().chunks_exact(LIST_ENTRY_BYTES);
+    let of = |wanted: u16| {
+        let mut found = entries.clone().filter(|entry| entry[..2] == wanted.to_le_bytes());
+        found.next().map(|entry| u32::from(entry[2]) & 7)
+    };
+    let group = of(MASK_ENTRY).or_else(|| of(GROUP_ENTRY));
+    of(OWNER_ENTRY).unwrap_or(0) << 6 | group.unwrap_or(0) << 3 | of(OTHERS_ENTRY).unwrap_or(0)
 }
 
 /// What has extended attributes.
@@ -235,7 +288,7 @@ impl Holder<'_> {
 
     /// Removes the access control lists that the directory has given it: they would let in what the source keeps out.
     fn remove_lists(self) -> io::Result<()> {
-        for name in [c"system.posix_acl_access", c"system.posix_acl_default"] {
+        for name in [c"system.posix_acl_access", DEFAULT_LIST] {
             let removed = match self {
                 Holder::Open(file) => fremovexattr(file, name),
                 Holder::Named(path) => lremovexattr(path, name),
@@ -244,7 +297,7 @@ impl Holder<'_> {
                 // None is there, or can be.
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 // Only directories have default lists.
-                Err(Errno::ACCESS | Errno::PERM | Errno::INVAL) if name == c"system.posix_acl_default" => {}
+                Err(Errno::ACCESS | Errno::PERM | Errno::INVAL) if name == DEFAULT_LIST => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -296,6 +349,24 @@ fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::R
         }
     }
 }
+
+/// The access control list that a directory gives to what is made in it.
+const DEFAULT_LIST: &CStr = c"system.posix_acl_default";
+
+/// The version.
+const LIST_HEADER_BYTES: usize = 4;
+
+/// Tag and permissions of 16 bits each, and a user or group of 32.
+const LIST_ENTRY_BYTES: usize = 8;
+
+/// The tags of `linux/posix_acl.h`.
+const OWNER_ENTRY: u16 = 0x01;
+
+const GROUP_ENTRY: u16 = 0x04;
+
+const MASK_ENTRY: u16 = 0x10;
+
+const OTHERS_ENTRY: u16 = 0x20;
 
 /// The longest list of names, and the longest value, that the kernel takes (`XATTR_SIZE_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;

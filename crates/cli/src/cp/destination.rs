@@ -206,14 +206,6 @@ impl Destination {
         put_in_place(&self.path, |name| fs::hard_link(copy, name))
     }
 
-    /// Makes the name durable.
-    ///
-    /// # Errors
-    /// What `fsync(2)` of the directory reports.
-    pub(super) fn sync_directory(&self) -> io::Result<()> {
-        File::open(self.directory())?.sync_all()
-    }
-
     fn begin_named(&self) -> io::Result<Unfinished> {
         let (file, path) = first_free(|number| {
             let path = name_meanwhile(&self.path, number);
@@ -276,6 +268,14 @@ pub(super) fn put_in_place(path: &Path, make: impl Fn(&Path) -> io::Result<()>) 
     // A rename between two names of one file does nothing, and leaves both.
     let _ = fs::remove_file(&name);
     renamed
+}
+
+/// Makes the name of a file durable.
+///
+/// # Errors
+/// What `fsync(2)` of its directory reports.
+pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
 }
 
 fn directory_of(path: &Path) -> &Path {

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::shared::this_program::THIS_PROGRAM;
+
 /// A file that is removed unless it is released.
 pub(crate) struct Guard {
     path: PathBuf,
@@ -29,9 +31,9 @@ impl Guard {
     /// What starting a process reports; the file is removed then.
     pub(crate) fn over(path: PathBuf) -> io::Result<Guard> {
         let start = || -> io::Result<Child> {
-            let mut command = Command::new(std::env::current_exe()?);
+            let mut command = Command::new(THIS_PROGRAM);
             // A group of its own does not hear Ctrl-C.
-            command.arg("cp-guard").arg(&path).process_group(0);
+            command.arg0("headwater").args(["cp-guard", "--"]).arg(&path).process_group(0);
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
         };
         match start() {

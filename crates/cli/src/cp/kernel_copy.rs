@@ -9,8 +9,9 @@ use headwater::ByteRange;
 use headwater::ring::{OpenFile, Route};
 use rustix::io::Errno;
 
+use super::failure::{Failure, Side};
 use super::progress::OnCopied;
-use super::{Failure, Side, runs};
+use super::runs;
 
 /// What becomes of bytes that the copy could do without.
 #[derive(Clone, Copy, PartialEq, Eq)]

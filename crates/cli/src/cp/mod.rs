@@ -13,6 +13,7 @@ mod arguments;
 mod attributes;
 mod destination;
 mod entry;
+mod failure;
 mod guard;
 mod kernel_copy;
 mod links;
@@ -48,8 +49,9 @@ use crate::shared::output::{self, JsonTo};
 use crate::shared::units::readable;
 use arguments::Attribute;
 use attributes::Kept;
-use destination::{Destination, Replace, Unfinished};
+use destination::{Destination, Replace, Unfinished, sync_directory_of};
 use entry::Entry;
+use failure::{Failure, Side};
 use kernel_copy::{Bytes, copy_by_kernel, through_kernel};
 use links::{FileId, Links, id};
 use pipeline::Pipeline;
@@ -141,36 +143,6 @@ struct Copied {
     made: Result<(), String>,
 }
 
-/// An error, and the file that it concerns.
-struct Failure {
-    side: Side,
-    offset_bytes: Option<u64>,
-    error: io::Error,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
-    Source,
-    Target,
-}
-
-impl Failure {
-    fn of_target(error: impl Into<io::Error>) -> Failure {
-        Failure { side: Side::Target, offset_bytes: None, error: error.into() }
-    }
-
-    fn of_source(error: impl Into<io::Error>) -> Failure {
-        Failure { side: Side::Source, offset_bytes: None, error: error.into() }
-    }
-
-    /// The source ends before this range does.
-    fn became_shorter(range: ByteRange) -> Failure {
-        let text = "it became shorter while it was copied";
-        let error = io::Error::new(io::ErrorKind::UnexpectedEof, text);
-        Failure { side: Side::Source, offset_bytes: Some(range.start), error }
-    }
-}
-
 struct Copier<'a> {
     arguments: &'a CopyArguments,
     kept: Kept,
@@ -215,11 +187,13 @@ impl Copier<'_> {
     }
 
     fn copy(&mut self, path: &Path, shown: PathBuf) -> Result<(), String> {
-        if self.arguments.no_clobber && std::fs::symlink_metadata(&shown).is_ok() {
-            self.entry.skipped = true;
-            return Ok(());
-        }
         if let Ok(metadata) = std::fs::metadata(path) {
+            let is_there = || std::fs::symlink_metadata(&shown).is_ok();
+            // That a directory takes -r is said all the same.
+            if self.arguments.no_clobber && !metadata.is_dir() && is_there() {
+                self.entry.skipped = true;
+                return Ok(());
+            }
             if self.is_made(&shown, &metadata) {
                 self.entry.skipped = true;
                 complain(given_again(path));
@@ -255,7 +229,16 @@ impl Copier<'_> {
     /// Gives the copy its name, and makes that durable if this was asked for.
     fn name(&self, destination: &Destination, unfinished: Unfinished) -> io::Result<()> {
         destination.complete(unfinished)?;
-        if self.arguments.sync && !self.entry.in_place { destination.sync_directory() } else { Ok(()) }
+        if self.arguments.sync && !self.entry.in_place {
+            sync_directory_of(destination.path())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// With --sync, makes a name durable. Within a copied directory it becomes so with that one, once all is in it.
+    fn sync_name(&self, path: &Path) -> io::Result<()> {
+        if self.arguments.sync && self.depth == 0 { sync_directory_of(path) } else { Ok(()) }
     }
 
     /// Whether this command has made the destination of the same source.
@@ -276,7 +259,7 @@ impl Copier<'_> {
             let (shown, copy) = (destination.shown.maybe_quote(), copy.maybe_quote());
             format!("failed to write {shown} as another name of {copy}: {error}")
         };
-        destination.link(copy).map_err(failed)?;
+        destination.link(copy).and_then(|()| self.sync_name(destination.path())).map_err(failed)?;
         self.entry.is_hard_link = true;
         self.note_made(destination.shown.clone(), source);
         Ok(true)
@@ -358,7 +341,7 @@ impl Copier<'_> {
         unfinished: &Unfinished,
         target: &OpenFile,
     ) -> Result<(), Failure> {
-        self.set_attributes(source, unfinished).map_err(Failure::of_target)?;
+        self.set_attributes(source, destination, unfinished).map_err(Failure::of_target)?;
         if self.arguments.sync || self.arguments.verify {
             unfinished.file().sync_all().map_err(Failure::of_target)?;
         }
@@ -369,10 +352,15 @@ impl Copier<'_> {
     }
 
     /// Sets the attributes. A file that is overwritten in place keeps those that are not preserved.
-    fn set_attributes(&self, source: &Source<'_>, unfinished: &Unfinished) -> io::Result<()> {
+    fn set_attributes(
+        &self,
+        source: &Source<'_>,
+        destination: &Destination,
+        unfinished: &Unfinished,
+    ) -> io::Result<()> {
         let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
         if !unfinished.is_in_place() {
-            attributes::permit(open, metadata, file)?;
+            attributes::permit(open, metadata, file, destination.directory())?;
         }
         attributes::preserve(open, metadata, file, self.kept).map_err(|error| {
             if !unfinished.is_in_place() {
@@ -502,7 +490,8 @@ impl Copier<'_> {
         }
         let engine = self.engine.as_ref().expect("it was just built");
         let mut progress = Progress::new("verifying", &destination.shown, source.length_bytes);
-        let depth = verify::compare(engine, &source.open, target, &mut |bytes| progress.add(bytes))?;
+        let from = (&*source.open, source.length_bytes);
+        let depth = verify::compare(from, engine, target, &mut |bytes| progress.add(bytes))?;
         drop(progress);
         let from = match depth {
             Depth::Devices => "both read again from their devices",

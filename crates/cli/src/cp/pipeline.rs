@@ -25,9 +25,10 @@ use headwater::{ByteRange, DriverKind, Residency};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::io::Errno;
 
+use super::failure::{Failure, Side};
 use super::kernel_copy::{self, Bytes};
 use super::progress::OnCopied;
-use super::{Failure, How, Side, runs};
+use super::{How, runs};
 
 /// The queue and the memory of all files that one command copies.
 pub(super) struct Pipeline {

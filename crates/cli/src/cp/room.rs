@@ -10,7 +10,8 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::destination::Destination;
-use super::{Failure, Source, runs};
+use super::failure::Failure;
+use super::{Source, runs};
 use crate::shared::units::readable;
 
 /// Allocates space for all data before the first write: extents get long, and too little space is found out early.

@@ -1,7 +1,7 @@
 //! Stream: copies of what has no length and no positions: pipes, FIFOs, character devices.
 //!
 //! ```text
-//!   stream ─► file without a name, or the file that is there ─► the end of the stream ─► permissions, name
+//!   stream ─► file without a name, or the file that is there ─► the end of the stream ─► attributes, name
 //! ```
 //!
 //! Owns: such copies, from opening to naming. The end of some never comes; an interrupted copy leaves nothing, as any other.
@@ -34,15 +34,15 @@ pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Resu
     if copier.entry.in_place {
         file.set_len(0).map_err(failed)?;
     } else {
-        attributes::permit_stream(&metadata, file).map_err(failed)?;
+        attributes::permit_stream(&metadata, file, destination.directory()).map_err(failed)?;
     }
     let copied_bytes = io::copy(&mut stream, &mut file).map_err(failed)?;
     (copier.entry.copied_bytes, copier.entry.length_bytes) = (copied_bytes, copied_bytes);
+    attributes::preserve_of_stream(path, &metadata, file, copier.kept).map_err(failed)?;
     if copier.arguments.sync {
         file.sync_all().map_err(failed)?;
     }
     copier.name(&destination, unfinished).map_err(failed)?;
-    attributes::set_on_node(path, &metadata, destination.path(), copier.kept).map_err(failed)?;
     copier.note_made(destination.shown, &metadata);
     Ok(())
 }

@@ -5,7 +5,7 @@
 //!                                                                 ├─ directory ─► again
 //!                                                                 ├─ symbolic link ─► the same link
 //!                                                                 └─ FIFO, device, socket ─► another of its kind
-//!             ─► permissions, owner and times, last
+//!             ─► permissions, owner and times, last ─► sync?
 //! ```
 //!
 //! Owns: the walk, what is not a regular file.
@@ -89,18 +89,34 @@ impl<'a, 'b> Walk<'a, 'b> {
             self.copy_any(&source.join(&name), target.join(&name));
         }
         self.copier.depth -= 1;
-        let kept = self.copier.kept;
-        let made = if is_new || kept.is_any() {
-            File::open(source)
-                .and_then(|from| Ok((from, File::open(target)?)))
-                .and_then(|(from, to)| attributes::set_on_directory(&from, metadata, &to, is_new, kept))
-                .map_err(|error| failed_to_write(target, &error))
-        } else {
-            Ok(())
-        };
+        let made = self.finish_directory(source, target, metadata, is_new);
+        let made = made.map_err(|error| failed_to_write(target, &error));
         self.copier.note_made(target.to_owned(), metadata);
         let entry = Entry { is_shown: true, ..self.copier.begin_entry(source, target) };
         (self.on_copied)(Copied { entry, made: shown.and(made) });
+    }
+
+    /// Gives a directory its attributes, once all is in it. With --sync, makes them durable, and the names in it.
+    fn finish_directory(
+        &self,
+        source: &Path,
+        target: &Path,
+        metadata: &Metadata,
+        is_new: bool,
+    ) -> io::Result<()> {
+        let (kept, syncs) = (self.copier.kept, self.copier.arguments.sync);
+        let has_attributes = is_new || kept.is_any();
+        if !has_attributes && !syncs {
+            return Ok(());
+        }
+        let to = File::open(target)?;
+        if has_attributes {
+            attributes::set_on_directory(&File::open(source)?, metadata, &to, is_new, kept)?;
+        }
+        if syncs {
+            to.sync_all()?;
+        }
+        if is_new { self.copier.sync_name(target) } else { Ok(()) }
     }
 
     /// Prints a new directory before what is in it, as GNU cp does.
@@ -161,6 +177,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             }
             made => made,
         };
+        let made = made.and_then(|()| self.copier.sync_name(target));
         made.map_err(|error| failed_to_write(target, &error))?;
         self.copier.links_note(metadata, target);
         // A later source of this command does not write through the new link.

@@ -7,10 +7,10 @@ use std::io::{self, BufRead};
 use std::os::fd::AsRawFd;
 
 use headwater::ring::OpenFile;
-use headwater::{Caching, Engine, File, IoMode, OpenOptions, Reader};
+use headwater::{ByteRange, Caching, Engine, File, IoMode, OpenOptions, Reader};
 
+use super::failure::{Failure, Side};
 use super::progress::OnCopied;
-use super::{Failure, Side};
 use crate::cat::cause;
 
 /// Where the compared bytes were read from.
@@ -22,20 +22,21 @@ pub(super) enum Depth {
     PageCache,
 }
 
-/// Compares the contents of `source` and `target`. `target` has been synced, so that the kernel can drop its pages.
+/// Compares the contents of `source`, which had this length when its copy began, and `target`. `target` has been synced, so that the kernel
+/// can drop its pages.
 ///
 /// # Errors
-/// What reading reports; `InvalidData` of the target with the first byte that differs.
+/// What reading reports; `InvalidData` of the target with the first byte that differs; of the source if it has another length now.
 pub(super) fn compare(
+    (source, length_bytes): (&OpenFile, u64),
     engine: &Engine,
-    source: &OpenFile,
     target: &OpenFile,
     on_compared: OnCopied<'_>,
 ) -> Result<Depth, Failure> {
     let of = |side| move |error| Failure { side, offset_bytes: None, error: cause(error) };
     let (first, first_direct) = cold_reader(engine, source).map_err(of(Side::Source))?;
     let (second, second_direct) = cold_reader(engine, target).map_err(of(Side::Target))?;
-    compare_readers(first, second, on_compared)?;
+    compare_readers(first, second, length_bytes, on_compared)?;
     Ok(if first_direct && second_direct { Depth::Devices } else { Depth::PageCache })
 }
 
@@ -49,15 +50,29 @@ fn cold_reader(engine: &Engine, open: &OpenFile) -> io::Result<(Reader, bool)> {
     Ok((file.reader(), open.direct().is_some()))
 }
 
-fn compare_readers(mut first: Reader, mut second: Reader, on_compared: OnCopied<'_>) -> Result<(), Failure> {
+/// Compares a source that had `length_bytes` bytes with its copy.
+fn compare_readers(
+    mut first: Reader,
+    mut second: Reader,
+    length_bytes: u64,
+    on_compared: OnCopied<'_>,
+) -> Result<(), Failure> {
     let mut position_bytes = 0;
     let failed = |side, offset, error| Failure { side, offset_bytes: Some(offset), error: cause(error) };
     loop {
         let left = first.fill_buf().map_err(|error| failed(Side::Source, position_bytes, error))?;
         let right = second.fill_buf().map_err(|error| failed(Side::Target, position_bytes, error))?;
         let length = left.len().min(right.len());
-        if length == 0 && left.len() == right.len() {
-            return Ok(());
+        match (left.is_empty(), right.is_empty()) {
+            (true, true) => return Ok(()),
+            (true, false) if position_bytes < length_bytes => {
+                return Err(Failure::became_shorter(ByteRange::at(position_bytes, 0)));
+            }
+            // The copy has all that there was.
+            (false, true) if position_bytes >= length_bytes => {
+                return Err(Failure::became_longer(position_bytes));
+            }
+            _ => {}
         }
         let (left, right) = (&left[..length], &right[..length]);
         if length == 0 || left != right {
@@ -76,24 +91,34 @@ fn compare_readers(mut first: Reader, mut second: Reader, on_compared: OnCopied<
 mod tests {
     use super::*;
 
-    fn compared(first: &[u8], second: &[u8]) -> (Result<(), (Side, Option<u64>)>, u64) {
+    /// The source had this length.
+    fn compared(first: &[u8], second: &[u8], length_bytes: u64) -> (Result<(), (Side, Option<u64>)>, u64) {
         let readers = [first, second].map(|bytes| File::from_bytes(bytes.to_vec()).reader());
         let [first, second] = readers;
         let mut compared_bytes = 0;
-        let result = compare_readers(first, second, &mut |bytes| compared_bytes += bytes);
+        let result = compare_readers(first, second, length_bytes, &mut |bytes| compared_bytes += bytes);
         (result.map_err(|failure| (failure.side, failure.offset_bytes)), compared_bytes)
     }
 
-    /// Goal: the first byte that differs is named, in the middle and where one of them ends.
+    /// Goal: the first byte that differs is named, in the middle and where one of them ends, and the file that does not have the length
+    /// that the source had: the source grows or is cut while it is copied, a copy lacks something or has too much.
     #[test]
     fn differences_are_found() {
         let bytes = vec![7; 300_000];
-        assert_eq!(compared(&bytes, &bytes), (Ok(()), 300_000));
-        assert_eq!(compared(&[], &[]), (Ok(()), 0));
+        assert_eq!(compared(&bytes, &bytes, 300_000), (Ok(()), 300_000));
+        assert_eq!(compared(&[], &[], 0), (Ok(()), 0));
         let mut other = bytes.clone();
         other[123_456] = 8;
-        assert_eq!(compared(&bytes, &other).0, Err((Side::Target, Some(123_456))));
-        assert_eq!(compared(&bytes, &bytes[..1000]).0, Err((Side::Target, Some(1000))));
-        assert_eq!(compared(&bytes[..1000], &bytes).0, Err((Side::Target, Some(1000))));
+        assert_eq!(compared(&bytes, &other, 300_000).0, Err((Side::Target, Some(123_456))));
+        for (left, right, length_bytes, side) in [
+            (&bytes[..], &bytes[..1000], 300_000, Side::Target),
+            (&bytes[..1000], &bytes, 1000, Side::Target),
+            (&bytes, &bytes[..1000], 1000, Side::Source),
+            (&bytes[..1000], &bytes, 300_000, Side::Source),
+        ] {
+            assert_eq!(compared(left, right, length_bytes).0, Err((side, Some(1000))));
+        }
+        // Files of which nothing is known before they are read.
+        assert_eq!(compared(&bytes, &bytes[..1000], 0).0, Err((Side::Source, Some(1000))));
     }
 }

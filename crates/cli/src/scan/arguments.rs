@@ -77,8 +77,8 @@ Without --hash, unreadable places are located page by page, and everything aroun
 With --hash, a file with an unreadable place fails and has no line.
 
 With --check, all sums are of one algorithm: that of --hash, else that of the first tag, else the one
-whose sums are as long as the first and agree with one of the first 16 files. Lists may be of any
-length; they are verified while they are read.
+whose sums are as long as the first and agree with a file first. Until that shows, files are hashed
+with each such algorithm. Lists may be of any length; they are verified while they are read.
 
 Lines of blake3 have the format of b3sum, lines of sha256 that of sha256sum, lines of xxh3 that of
 xxh128sum (128 bits). Lines of crc32c have the same form with 8 digits; other tools do not verify

@@ -1,7 +1,8 @@
 //! Contents: reads one file after another, each in the way that suits it, and hashes what arrives.
 //!
 //! ```text
-//!   open ─┬─ fits a buffer ─► one read ─► hashed by this thread
+//!   open ─┬─ no certain length ─► piece after piece to the end
+//!         ├─ fits a buffer ─► one read ─► hashed by this thread
 //!         └─ longer ─► headwater's reader, ahead of the hash ─► each piece hashed by all threads of the pool
 //! ```
 //!
@@ -24,7 +25,8 @@ use rayon::ThreadPool;
 
 use super::arguments::ScanFilesArguments;
 use super::buffer::Buffer;
-use super::digest::{Algorithm, Hasher};
+use super::candidates::{Candidates, Hashers, Sums};
+use super::digest::Hasher;
 use super::extents::{Unreadable, is_of_place, locate};
 use super::gate::Gate;
 use super::pace::{Hashing, Pace};
@@ -36,7 +38,8 @@ use crate::cat::cause;
 /// The result of reading a file.
 pub(super) struct Found {
     pub(super) bytes: u64,
-    pub(super) sum: Option<String>,
+    /// One for each algorithm in question.
+    pub(super) sums: Sums,
     /// Unreadable places, ascending. Empty when a hash is computed: a file with such a place fails then.
     pub(super) unreadable: Vec<Unreadable>,
 }
@@ -52,7 +55,7 @@ pub(super) enum Failure {
 /// What the reading threads share.
 pub(super) struct Contents<'a> {
     arguments: &'a ScanFilesArguments,
-    algorithm: Option<Algorithm>,
+    candidates: &'a Candidates,
     /// Limits the threads that hash.
     hashing: Gate,
     /// Limits the large files that are read at the same time.
@@ -69,7 +72,7 @@ pub(super) struct Contents<'a> {
 impl<'a> Contents<'a> {
     pub(super) fn new(
         arguments: &'a ScanFilesArguments,
-        algorithm: Option<Algorithm>,
+        candidates: &'a Candidates,
         files_max: usize,
         progress: &'a Progress,
         is_stopped: &'a AtomicBool,
@@ -77,7 +80,7 @@ impl<'a> Contents<'a> {
         let threads = arguments.threads();
         Contents {
             arguments,
-            algorithm,
+            candidates,
             hashing: Gate::new(threads),
             large: Gate::new(threads.max(LARGE_FILES)),
             files_max,
@@ -122,6 +125,9 @@ impl<'a> Contents<'a> {
         resident_pages: Option<u64>,
         buffer: &mut Buffer,
     ) -> Result<Found, Failure> {
+        if input.may_have_another_length(path).map_err(Failure::Open)? {
+            return self.stream(|each| input.stream(buffer, each));
+        }
         match input.kind {
             Kind::Regular if input.length_bytes <= buffer.len() as u64 => {
                 self.read_whole(input, resident_pages, buffer)
@@ -137,13 +143,13 @@ impl<'a> Contents<'a> {
         &self,
         read: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<u64>,
     ) -> Result<Found, Failure> {
-        let mut hasher = self.algorithm.map(Hasher::new);
+        let mut hashers = self.candidates.hashers();
         let mut each = |bytes: &[u8]| {
             self.check_stopped()?;
-            self.hash(&mut hasher, bytes)
+            self.hash(&mut hashers, bytes)
         };
         let bytes = read(&mut each).map_err(Failure::Read)?;
-        Ok(Found { bytes, sum: hasher.map(Hasher::finish), unreadable: Vec::new() })
+        Ok(Found { bytes, sums: hashers.finish(), unreadable: Vec::new() })
     }
 
     fn read_whole(
@@ -153,25 +159,24 @@ impl<'a> Contents<'a> {
         buffer: &mut Buffer,
     ) -> Result<Found, Failure> {
         let (length_bytes, mut unreadable) = (input.length_bytes, Vec::new());
+        let mut hashers = self.candidates.hashers();
         match input.read(resident_pages, buffer) {
             Ok(read_bytes) if (read_bytes as u64) < length_bytes => {
                 return Err(became_shorter(read_bytes as u64));
             }
             Ok(_) => {}
-            Err(error) if self.algorithm.is_none() && is_of_place(&error) => {
+            Err(error) if hashers.is_empty() && is_of_place(&error) => {
                 unreadable = input.unreadable(buffer).map_err(Failure::Read)?;
             }
             Err(error) => return Err(Failure::Read(error)),
         }
         let bytes = length_bytes - unreadable.iter().map(|extent| extent.range.len()).sum::<u64>();
-        let sum = self.algorithm.map(|algorithm| {
-            let mut hasher = Hasher::new(algorithm);
+        for hasher in hashers.each() {
             let _entered = self.hashing.enter();
             hasher.update(&buffer.bytes()[..length_bytes as usize]);
-            hasher.finish()
-        });
+        }
         self.progress.add(length_bytes);
-        Ok(Found { bytes, sum, unreadable })
+        Ok(Found { bytes, sums: hashers.finish(), unreadable })
     }
 
     fn read_large(&self, path: &Path, length_bytes: u64, buffer: &mut Buffer) -> Result<Found, Failure> {
@@ -179,8 +184,7 @@ impl<'a> Contents<'a> {
         let mut options = OpenOptions::new();
         let opened = options.engine(engine).caching(Caching::Off).open(path);
         let mut reader = opened.map_err(|error| Failure::Open(cause(error.into())))?.reader();
-        let (mut hasher, mut position_bytes, mut unreadable) =
-            (self.algorithm.map(Hasher::new), 0, Vec::new());
+        let (mut hashers, mut position_bytes, mut unreadable) = (self.candidates.hashers(), 0, Vec::new());
         reader.will_read(length_bytes);
         let mut pace = Pace::new();
         loop {
@@ -190,7 +194,7 @@ impl<'a> Contents<'a> {
                 Ok([]) => break,
                 Ok(chunk) => {
                     let came = Instant::now();
-                    self.hash_by(pace.hashing(), &mut hasher, chunk).map_err(Failure::Read)?;
+                    self.hash_by(pace.hashing(), &mut hashers, chunk).map_err(Failure::Read)?;
                     pace.note(came - asked, came.elapsed());
                     let chunk_bytes = chunk.len();
                     reader.consume(chunk_bytes);
@@ -206,8 +210,7 @@ impl<'a> Contents<'a> {
             return Err(became_shorter(position_bytes));
         }
         let unread_bytes: u64 = unreadable.iter().map(|extent| extent.range.len()).sum();
-        let sum = hasher.map(Hasher::finish);
-        Ok(Found { bytes: position_bytes - unread_bytes, sum, unreadable })
+        Ok(Found { bytes: position_bytes - unread_bytes, sums: hashers.finish(), unreadable })
     }
 
     /// Locates the unreadable pages around a failed read, and moves the reader past them. Returns its new position.
@@ -220,7 +223,7 @@ impl<'a> Contents<'a> {
         unreadable: &mut Vec<Unreadable>,
     ) -> Result<u64, Failure> {
         let Failure::ReadAt(at_bytes, error) = &failure else { return Err(failure) };
-        if self.algorithm.is_some() || !is_of_place(error) {
+        if self.candidates.first().is_some() || !is_of_place(error) {
             return Err(failure);
         }
         let failed = |error| Failure::ReadAt(*at_bytes, error);
@@ -236,13 +239,16 @@ impl<'a> Contents<'a> {
         Ok(window.end)
     }
 
-    fn hash(&self, hasher: &mut Option<Hasher>, bytes: &[u8]) -> io::Result<()> {
-        self.hash_by(Hashing::Shared, hasher, bytes)
+    fn hash(&self, hashers: &mut Hashers, bytes: &[u8]) -> io::Result<()> {
+        self.hash_by(Hashing::Shared, hashers, bytes)
     }
 
-    fn hash_by(&self, how: Hashing, hasher: &mut Option<Hasher>, bytes: &[u8]) -> io::Result<()> {
+    fn hash_by(&self, how: Hashing, hashers: &mut Hashers, bytes: &[u8]) -> io::Result<()> {
         self.progress.add(bytes.len() as u64);
-        let Some(hasher) = hasher else { return Ok(()) };
+        hashers.each().try_for_each(|hasher| self.hash_one(how, hasher, bytes))
+    }
+
+    fn hash_one(&self, how: Hashing, hasher: &mut Hasher, bytes: &[u8]) -> io::Result<()> {
         if how == Hashing::Shared && bytes.len() >= SHARED_BYTES_MIN && self.arguments.threads() > 1 {
             let pool = self.pool.get_or_init(|| {
                 let builder = rayon::ThreadPoolBuilder::new().num_threads(self.arguments.threads());

@@ -32,6 +32,12 @@ impl Algorithm {
         }
     }
 
+    /// The other algorithms whose results have as many digits.
+    pub(super) fn of_equal_length(self) -> impl Iterator<Item = Algorithm> {
+        let all = Algorithm::value_variants().iter().copied();
+        all.filter(move |other| *other != self && other.digits() == self.digits())
+    }
+
     /// The name that `--hash` takes.
     pub(super) fn argument(self) -> String {
         self.to_possible_value().expect("none is hidden").get_name().to_owned()

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Without `--hash`, the first tag names the algorithm. Without a tag, the number of digits of the first sum leaves one or two
-//! algorithms, and hashing the first files decides between them. Lists are not held in memory.
+//! algorithms, and hashing small files among the first decides between them, or else the first file that agrees (`candidates`). Lists
+//! are not held in memory.
 //!
 //! Owns: reading lists, the choice of the algorithm.
 //! Does not own: the form of a line (`lines`), verifying.
@@ -15,13 +16,15 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use headwater_measure::standard;
 use os_display::Quotable;
 
-use super::digest::{Algorithm, Hasher};
+use super::buffer::Buffer;
+use super::candidates::{Candidates, Hashers, Sums};
+use super::digest::Algorithm;
 use super::lines::{self, Line};
 use super::walk::STANDARD_INPUT;
+use super::whole::stream;
 
 /// A sum, and the file that it is of.
 pub(super) type Sum = (String, PathBuf);
@@ -32,6 +35,8 @@ pub(super) struct Listed {
     /// The first sums of all lists, until they are taken.
     ahead: VecDeque<Sum>,
     algorithm: Option<Algorithm>,
+    /// Algorithms that the sums may be of as well.
+    others: Vec<Algorithm>,
     faults: Faults,
 }
 
@@ -68,6 +73,7 @@ impl Listed {
             list: None,
             ahead: VecDeque::new(),
             algorithm: wanted,
+            others: Vec::new(),
             faults: Faults::default(),
         };
         let mut is_tagged = true;
@@ -78,12 +84,14 @@ impl Listed {
             is_tagged &= has_tag;
         }
         let algorithm = listed.algorithm();
-        match other_algorithm(&listed.ahead, algorithm) {
-            None => {}
-            // A tag is no matter of opinion.
-            Some(_) if is_tagged => {}
-            Some(other) if wanted.is_none() => listed.algorithm = Some(other),
-            Some(other) => {
+        // A tag is no matter of opinion.
+        let shown = if is_tagged { Shown::This } else { shown_by(&listed.ahead, algorithm) };
+        match shown {
+            Shown::This => {}
+            Shown::Other(other) if wanted.is_none() => listed.algorithm = Some(other),
+            Shown::Nothing if wanted.is_none() => listed.others = algorithm.of_equal_length().collect(),
+            Shown::Nothing => {}
+            Shown::Other(other) => {
                 return Err(format!(
                     "the sums are of {}, not of {}: check them with --hash {}",
                     other.name(),
@@ -95,7 +103,12 @@ impl Listed {
         Ok(listed)
     }
 
-    /// The algorithm of the sums; BLAKE3 if there are none.
+    /// The algorithms that the sums may be of.
+    pub(super) fn candidates(&self) -> Candidates {
+        Candidates::new([self.algorithm()].into_iter().chain(self.others.iter().copied()))
+    }
+
+    /// The algorithm of the sums, the first if there are several; BLAKE3 if there are no sums.
     pub(super) fn algorithm(&self) -> Algorithm {
         self.algorithm.unwrap_or(Algorithm::Blake3)
     }
@@ -212,41 +225,58 @@ impl List {
     }
 }
 
-/// The algorithm of the sums, if it is not `algorithm` but another with sums of the same length. Method: hashes the smallest of the
-/// files until one agrees.
-fn other_algorithm(sums: &VecDeque<Sum>, algorithm: Algorithm) -> Option<Algorithm> {
-    let others = Algorithm::value_variants().iter().copied();
-    let others: Vec<_> = others.filter(|it| *it != algorithm && it.digits() == algorithm.digits()).collect();
-    if others.is_empty() {
-        return None;
+/// What the first files show of the algorithm.
+enum Shown {
+    This,
+    /// Another, with sums of the same length.
+    Other(Algorithm),
+    /// None of them is there, is small enough and agrees.
+    Nothing,
+}
+
+/// Whether sums are of `algorithm`. Method: hashes the smallest of the files until one agrees.
+fn shown_by(sums: &VecDeque<Sum>, algorithm: Algorithm) -> Shown {
+    let candidates = Candidates::new([algorithm].into_iter().chain(algorithm.of_equal_length()));
+    if candidates.left().len() == 1 {
+        return Shown::This;
     }
     let length = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file).map(|file| file.len());
     let mut files: Vec<_> = sums.iter().filter_map(|(sum, path)| Some((length(path)?, sum, path))).collect();
     files.sort_unstable();
     let mut left_bytes = PROBED_BYTES_MAX;
     for (length_bytes, sum, path) in files {
-        left_bytes = left_bytes.checked_sub(length_bytes)?;
-        let Ok(bytes) = std::fs::read(path) else { continue };
-        let is_of = |algorithm| {
-            let mut hasher = Hasher::new(algorithm);
-            hasher.update(&bytes);
-            hasher.finish() == *sum
-        };
-        if is_of(algorithm) {
-            return None;
-        }
-        if let Some(other) = others.iter().copied().find(|other| is_of(*other)) {
-            return Some(other);
+        let Some(bytes) = left_bytes.checked_sub(length_bytes) else { break };
+        left_bytes = bytes;
+        match hashed(path, candidates.hashers()) {
+            Ok(found) if candidates.agrees(&found, sum) => break,
+            _ => {}
         }
     }
-    None
+    match candidates.left() {
+        [found] if *found == algorithm => Shown::This,
+        [found] => Shown::Other(*found),
+        _ => Shown::Nothing,
+    }
+}
+
+fn hashed(path: &Path, mut hashers: Hashers) -> io::Result<Sums> {
+    let mut each = |bytes: &[u8]| {
+        hashers.each().for_each(|hasher| hasher.update(bytes));
+        Ok(())
+    };
+    stream(File::open(path)?, &mut Buffer::new(PROBE_BYTES), &mut each)?;
+    Ok(hashers.finish())
 }
 
 /// How many sums at the start of the lists are considered.
 const PROBED_SUMS: usize = 16;
 
-/// How much of their files is hashed for that, within some hundredths of a second.
+/// How much of their files is hashed for that, within some hundredths of a second. Larger files are hashed with all algorithms in question
+/// when their turn comes, and read once.
 const PROBED_BYTES_MAX: u64 = 64 << 20;
+
+/// As much is read at once.
+const PROBE_BYTES: usize = 256 << 10;
 
 /// A path has up to 4 KiB, twice that with every byte escaped. `/dev/zero` is one line that never ends.
 const LINE_BYTES_MAX: u64 = 64 << 10;

@@ -10,6 +10,7 @@
 
 mod arguments;
 mod buffer;
+mod candidates;
 mod contents;
 mod crew;
 mod digest;
@@ -37,6 +38,7 @@ pub(crate) use arguments::{EXAMPLES, ScanFilesArguments};
 
 use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{JsonTo, unwritten};
+use candidates::Candidates;
 use contents::Contents;
 use crew::Crew;
 use digest::Algorithm;
@@ -51,7 +53,7 @@ pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
         true => check(arguments),
         false => {
             let walk = || Jobs::Walk(Walk::new(&arguments.paths));
-            let scanned = scan(arguments, arguments.hash, walk(), || Some(walk()))?;
+            let scanned = scan(arguments, &Candidates::new(arguments.hash), walk(), || Some(walk()))?;
             Ok(scanned.is_none_or(|(totals, _)| totals.is_success()))
         }
     });
@@ -69,14 +71,14 @@ fn check_output(arguments: &ScanFilesArguments) -> Result<(), String> {
 /// Verifies the listed files. `true` if all match, and there is at least one.
 fn check(arguments: &ScanFilesArguments) -> Result<bool, String> {
     let listed = Listed::new(&arguments.paths, arguments.hash)?;
-    let algorithm = listed.algorithm();
+    let (algorithm, candidates) = (listed.algorithm(), listed.candidates());
     // A list that is no file can be read only once.
     let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|list| list.is_file());
     let again = || {
         let lists = Some(&arguments.paths).filter(|paths| paths.iter().all(is_file))?;
         Listed::new(lists, Some(algorithm)).ok().map(|listed| Jobs::Listed(Box::new(listed)))
     };
-    let scanned = scan(arguments, Some(algorithm), Jobs::Listed(Box::new(listed)), again)?;
+    let scanned = scan(arguments, &candidates, Jobs::Listed(Box::new(listed)), again)?;
     let Some((totals, jobs)) = scanned else { return Ok(false) };
     let faults = jobs.into_faults();
     faults.unusable.iter().for_each(complain);
@@ -90,14 +92,24 @@ fn check(arguments: &ScanFilesArguments) -> Result<bool, String> {
         warn(totals.failed_files, "listed file could not be read", "listed files could not be read");
         warn(totals.mismatched_files, "sum does NOT agree", "sums do NOT agree");
         if totals.mismatched_files > 0 && totals.mismatched_files == totals.files {
-            let name = algorithm.name();
-            complain(format_args!(
-                "warning: none agrees: the sums may be of another algorithm than {name} with as many digits, such as {}",
-                algorithm.confused_with()
-            ));
+            complain(none_agrees(candidates.left()));
         }
     }
     Ok(totals.is_success() && totals.files > 0 && faults.unusable.is_empty())
+}
+
+/// The warning about a list of which no sum agrees.
+fn none_agrees(algorithms: &[Algorithm]) -> String {
+    let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
+    let [first, ..] = algorithms else { unreachable!("sums have an algorithm") };
+    let others = first.of_equal_length().filter(|other| !algorithms.contains(other));
+    let ours: String =
+        others.map(|other| format!("{} (--hash {}), ", other.name(), other.argument())).collect();
+    format!(
+        "warning: none agrees: the sums may be of another algorithm than {} with as many digits, such as {ours}{}",
+        names.join(" or "),
+        first.confused_with()
+    )
 }
 
 fn warn(count: u64, one: &str, several: &str) {
@@ -112,15 +124,15 @@ fn warn(count: u64, one: &str, several: &str) {
 /// reader of the output has gone, and wants no more.
 fn scan(
     arguments: &ScanFilesArguments,
-    algorithm: Option<Algorithm>,
+    candidates: &Candidates,
     jobs: Jobs,
     again: impl FnOnce() -> Option<Jobs>,
 ) -> Result<Option<(Totals, Jobs)>, String> {
     let (started, is_stopped) = (Instant::now(), AtomicBool::new(false));
     let files_max = arguments.engine.queue.queue_depth.unwrap_or(FILES_DEFAULT) as usize;
     let progress = Progress::new(again);
-    let contents = Contents::new(arguments, algorithm, files_max, &progress, &is_stopped);
-    let report = Report::new(arguments, algorithm, &progress);
+    let contents = Contents::new(arguments, candidates, files_max, &progress, &is_stopped);
+    let report = Report::new(arguments, candidates, &progress);
     let (jobs, report) = match Crew::new(jobs, report, &progress, &is_stopped).run(&contents, files_max) {
         Ok(done) => done,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(None),

@@ -11,8 +11,8 @@ use os_display::Quotable;
 use serde::Serialize;
 
 use super::arguments::ScanFilesArguments;
+use super::candidates::{Candidates, Sums};
 use super::contents::{Failure, Found};
-use super::digest::Algorithm;
 use super::extents::Unreadable;
 use super::lines::{End, Target, sum_line, verdict_line};
 use super::output::Output;
@@ -31,7 +31,7 @@ pub(super) struct Outcome {
 
 pub(super) struct Report<'a> {
     arguments: &'a ScanFilesArguments,
-    algorithm: Option<Algorithm>,
+    candidates: &'a Candidates,
     progress: &'a Progress,
     output: Output,
     target: Target,
@@ -65,6 +65,9 @@ struct Entry {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sum: Option<String>,
+    /// Of which one is that of the algorithm, once this is known.
+    #[serde(skip)]
+    sums: Sums,
     #[serde(skip_serializing_if = "Option::is_none")]
     agrees: Option<bool>,
     unreadable: Vec<Extent>,
@@ -88,12 +91,12 @@ struct Document<'a> {
 impl<'a> Report<'a> {
     pub(super) fn new(
         arguments: &'a ScanFilesArguments,
-        algorithm: Option<Algorithm>,
+        candidates: &'a Candidates,
         progress: &'a Progress,
     ) -> Report<'a> {
         let (output, totals, entries) = (Output::new(), Totals::default(), Vec::new());
         let target = if io::stdout().is_terminal() { Target::Terminal } else { Target::File };
-        Report { arguments, algorithm, progress, output, target, totals, entries }
+        Report { arguments, candidates, progress, output, target, totals, entries }
     }
 
     /// Reports the next file.
@@ -129,7 +132,8 @@ impl<'a> Report<'a> {
         totals.bytes += found.bytes;
         totals.unreadable_extents += found.unreadable.len() as u64;
         totals.unreadable_bytes += found.unreadable.iter().map(|extent| extent.range.len()).sum::<u64>();
-        let agrees = outcome.expected.as_ref().map(|expected| found.sum.as_ref() == Some(expected));
+        let expected = outcome.expected.as_ref();
+        let agrees = expected.map(|expected| self.candidates.agrees(&found.sums, expected));
         totals.mismatched_files += u64::from(agrees == Some(false));
         agrees
     }
@@ -156,7 +160,7 @@ impl<'a> Report<'a> {
             };
             return (!self.arguments.status).then(|| verdict_line(&outcome.path, verdict, self.target));
         }
-        let sum = outcome.result.as_ref().ok()?.sum.as_ref()?;
+        let (_, sum) = outcome.result.as_ref().ok()?.sums.first()?;
         let end = if self.arguments.zero { End::Zero } else { End::LineFeed };
         Some(sum_line(sum, &outcome.path, end, self.target))
     }
@@ -176,9 +180,12 @@ impl<'a> Report<'a> {
         self.totals.skipped = skipped;
         self.totals.seconds = elapsed.as_secs_f64();
         self.totals.bytes_per_second = self.totals.bytes as f64 / elapsed.as_secs_f64().max(f64::EPSILON);
-        let (json, algorithm) = (self.arguments.json.to(), self.algorithm);
+        let (json, algorithm) = (self.arguments.json.to(), self.candidates.first());
         if json.wants_text() && algorithm.is_none() {
             crate::shared::output::print(&self.totals.text())?;
+        }
+        for entry in &mut self.entries {
+            entry.sum = self.candidates.sum_in(std::mem::take(&mut entry.sums));
         }
         let document = Document {
             algorithm: algorithm.map(|algorithm| algorithm.name()),
@@ -229,14 +236,23 @@ impl Entry {
             Ok(found) => Entry {
                 path,
                 bytes: Some(found.bytes),
-                sum: found.sum.clone(),
+                sum: None,
+                sums: found.sums.clone(),
                 agrees,
                 unreadable: found.unreadable.iter().map(Extent::new).collect(),
                 error: None,
             },
             Err(failure) => {
                 let error = Some(tell_failure(outcome, failure));
-                Entry { path, bytes: None, sum: None, agrees, unreadable: Vec::new(), error }
+                Entry {
+                    path,
+                    bytes: None,
+                    sum: None,
+                    sums: Vec::new(),
+                    agrees,
+                    unreadable: Vec::new(),
+                    error,
+                }
             }
         }
     }

@@ -15,10 +15,11 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use headwater::ByteRange;
+use headwater::ring::{Access, DirectIo, OpenFile};
 use headwater::testing::resident_pages;
 use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::fs::{Advice, Mode, OFlags};
@@ -32,6 +33,7 @@ pub(super) struct Input {
     file: File,
     pub(super) kind: Kind,
     pub(super) length_bytes: u64,
+    has_blocks: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +55,19 @@ impl Input {
         };
         let file = File::from(opened?);
         let metadata = file.metadata()?;
-        Ok(Input { kind: kind(&metadata)?, length_bytes: metadata.len(), file })
+        let (kind, length_bytes, has_blocks) = (kind(&metadata)?, metadata.len(), metadata.blocks() > 0);
+        Ok(Input { file, kind, length_bytes, has_blocks })
+    }
+
+    /// Whether the contents may be longer or shorter than the file says: those of `/sys` say that they have a page. `path` leads to it.
+    ///
+    /// # Errors
+    /// What `open(2)` reports.
+    pub(super) fn may_have_another_length(&self, path: &Path) -> io::Result<bool> {
+        if self.has_blocks || self.kind != Kind::Regular {
+            return Ok(false);
+        }
+        Ok(OpenFile::open(path, DirectIo::Off, Access::Read)?.may_hide_contents())
     }
 
     /// Pages of the file in the kernel's page cache; `None` if the kernel does not report them, and of block devices.

@@ -14,4 +14,5 @@ pub(crate) mod random;
 pub(crate) mod readahead;
 pub(crate) mod storage;
 pub(crate) mod target;
+pub(crate) mod this_program;
 pub(crate) mod units;

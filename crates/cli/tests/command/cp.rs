@@ -439,6 +439,12 @@ fn without_nameless_files() {
         assert_pattern(&to, (5 << 20) + 777);
     }
     assert_eq!(names_in(scratch.path()), ["from", "to"]);
+    // A name that looks as an option does.
+    fs::create_dir(scratch.path().join("-d")).unwrap();
+    let output =
+        headwater().args(["cp", "--", "from", "-d/to"]).current_dir(scratch.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_pattern(&scratch.path().join("-d/to"), (5 << 20) + 777);
     assert_interruptible(Meanwhile::Named);
     assert_no_room(FileSystem::Ext4);
 }
@@ -494,11 +500,47 @@ fn the_guard_removes_what_is_unfinished() {
     let path = scratch.path().join("unfinished");
     for word in [&b""[..], b"."] {
         fs::write(&path, "half").unwrap();
-        let mut guard = headwater().arg("cp-guard").arg(&path).stdin(Stdio::piped()).spawn().unwrap();
+        let mut guard =
+            headwater().args(["cp-guard", "--"]).arg(&path).stdin(Stdio::piped()).spawn().unwrap();
         std::io::Write::write_all(&mut guard.stdin.take().unwrap(), word).unwrap();
         assert!(guard.wait().unwrap().success());
         assert_eq!(path.exists(), !word.is_empty());
     }
+}
+
+/// Goal: the guard starts also where the command was replaced by another version while it ran. Method: a copy of the command that waits for
+/// what it copies when its file goes.
+#[test]
+fn the_guard_is_of_the_command_that_runs() {
+    const CHILD: &str = "HEADWATER_CP_REPLACED";
+    if std::env::var_os(CHILD).is_none() {
+        let output = run_self_with_env("cp::the_guard_is_of_the_command_that_runs", CHILD, "1");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    forbid_nameless_files();
+    let scratch = scratch();
+    let (binary, fifo) = (scratch.path().join("headwater"), scratch.path().join("fifo"));
+    copy_command(&binary);
+    let running = binary.canonicalize().unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let mut child = Command::new(&binary)
+        .args(["cp", "fifo", "to"])
+        .current_dir(scratch.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !fs::read_link(format!("/proc/{}/exe", child.id())).is_ok_and(|program| program == running) {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    fs::remove_file(&binary).unwrap();
+    fs::write(&fifo, "contents").unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    assert_eq!(fs::read(scratch.path().join("to")).unwrap(), b"contents");
+    assert_eq!(names_in(scratch.path()), ["fifo", "to"]);
 }
 
 /// Goal: files that say they are empty and are not; a block device to its end.

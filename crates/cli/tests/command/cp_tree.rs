@@ -17,7 +17,7 @@ use headwater_testkit::{ScratchDir, scratch_dirs, skip};
 use crate::{assert_one_line, copy_command, headwater, run, text, utf8};
 
 /// Files of several sizes, an empty directory, links to a file, to a directory and to nothing, and a FIFO.
-fn make_tree(top: &Path) {
+pub(crate) fn make_tree(top: &Path) {
     fs::create_dir_all(top.join("a/b/empty")).unwrap();
     for (name, length) in [("a/one", 1), ("a/b/two", 70_000), ("a/b/large", 3 << 20), ("none", 0)] {
         fs::write(top.join(name), vec![7; length]).unwrap();
@@ -32,7 +32,7 @@ fn make_tree(top: &Path) {
 }
 
 /// Kind, permissions, length and target of everything in a tree.
-fn listing(top: &Path) -> Vec<String> {
+pub(crate) fn listing(top: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = vec![top.to_owned()];
     while let Some(path) = rest.pop() {
@@ -47,67 +47,6 @@ fn listing(top: &Path) -> Vec<String> {
     }
     lines.sort();
     lines
-}
-
-/// The name of an access control list, and of one that a directory gives to what is made in it.
-const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
-
-/// A list in the kernel's form (`linux/posix_acl_xattr.h`): the file's owner and this user may do everything, its group and others nothing.
-fn list_for(user: u32) -> Vec<u8> {
-    let entries = [
-        (0x01_u16, 7_u16, u32::MAX),
-        (0x02, 7, user),
-        (0x04, 0, u32::MAX),
-        (0x10, 7, u32::MAX),
-        (0x20, 0, u32::MAX),
-    ];
-    let mut bytes = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        bytes.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
-        bytes.extend(id.to_le_bytes());
-    }
-    bytes
-}
-
-fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
-    let mut value = vec![0; 200];
-    let length = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;
-    value.truncate(length);
-    Some(value)
-}
-
-fn set_attribute(path: &Path, name: &str, value: &[u8]) -> bool {
-    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
-}
-
-/// Goal: with -a directories, files and FIFOs have the access control lists and extended attributes of their sources, and no others: none
-/// that the directory they are copied to would give them.
-#[test]
-fn access_is_that_of_the_source() {
-    let scratch = ScratchDir::on_target().unwrap();
-    let (from, into) = (scratch.path().join("from"), scratch.path().join("into"));
-    make_tree(&from);
-    fs::create_dir(&into).unwrap();
-    let has_lists = LISTS.iter().all(|name| set_attribute(&into, name, &list_for(1234)))
-        && ["a/b", "a/one", "a/fifo"]
-            .iter()
-            .all(|name| set_attribute(&from.join(name), LISTS[0], &list_for(99)))
-        && set_attribute(&from.join("a/b"), LISTS[1], &list_for(98));
-    if !has_lists || !set_attribute(&from.join("a/b"), "user.headwater", b"7") {
-        return skip("no access control lists here");
-    }
-    for options in [&["-a"][..], &["-rp"], &["-r", "--preserve=mode,xattr"]] {
-        let to = into.join("to");
-        let output = run(&[&["cp"], options, &[utf8(&from), utf8(&to)]].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        assert_eq!(listing(&to), listing(&from), "{options:?}");
-        for name in [".", "a", "a/b", "a/b/empty", "a/one", "a/b/two", "a/fifo"] {
-            let lists = |top: &Path| LISTS.map(|list| attribute(&top.join(name), list));
-            assert_eq!(lists(&to), lists(&from), "{name} with {options:?}");
-        }
-        assert_eq!(attribute(&to.join("a/b"), "user.headwater").as_deref(), Some(&b"7"[..]), "{options:?}");
-        fs::remove_dir_all(&to).unwrap();
-    }
 }
 
 /// Goal: a directory is not copied into itself by another name of it.
@@ -377,6 +316,41 @@ fn what_is_there_and_what_is_printed() {
                 assert!(sources[..index].contains(&parent), "{source} before its directory: {printed}");
             }
         }
+    }
+}
+
+/// Goal: -n passes over what is there, and not over a directory without -r or a source that is missing. Method: the exit codes of both
+/// commands.
+#[test]
+fn what_cannot_be_copied_is_said_with_n_too() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    ["from", "to", "to/from"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+    ["file", "to/file", "closed"].iter().for_each(|name| fs::write(at(name), *name).unwrap());
+    fs::set_permissions(at("closed"), Permissions::from_mode(0o000)).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    for (line, said) in [
+        (&["from/.", "to/"][..], Some("it is a directory; -r copies it")),
+        (&["from", "to"], Some("it is a directory; -r copies it")),
+        (&["-P", "from", "to/file"], Some("it is a directory; -r copies it")),
+        (&["missing", "to/file"], Some("failed to open missing")),
+        (&["dangling", "to/file"], Some("failed to open dangling")),
+        (&["-P", "dangling", "to/file"], None),
+        (&["closed", "to/file"], None),
+        (&["/dev/null", "to/file"], None),
+        (&["file", "to"], None),
+    ] {
+        let copied =
+            |mut program: Command| program.arg("-n").args(line).current_dir(scratch.path()).output().unwrap();
+        let mut ours = headwater();
+        ours.arg("cp");
+        let (ours, theirs) = (copied(ours), copied(Command::new("cp")));
+        assert_eq!(ours.status.code(), theirs.status.code(), "{line:?}: {ours:?} {theirs:?}");
+        match said {
+            Some(said) => assert_one_line(&ours, said),
+            None => assert_eq!(text(&ours.stderr), "", "{line:?}"),
+        }
+        assert_eq!(fs::read_to_string(at("to/file")).unwrap(), "to/file", "{line:?}");
     }
 }
 

@@ -184,6 +184,66 @@ fn a_list_of_another_algorithm_is_no_alarm() {
     assert!(text(&untagged.stderr).contains("another algorithm than XXH3"), "{}", text(&untagged.stderr));
 }
 
+/// Goal: a list without tags or `--hash` is verified by the algorithm that it is of, whatever is there of its first files. Method: lists of
+/// both algorithms with as many digits: of a large file alone; of many files of which the first are missing, or have changed; of standard
+/// input; and the JSON, which has the sums of that algorithm alone.
+#[test]
+fn the_algorithm_shows_when_a_file_agrees() {
+    let scratch = scratch();
+    let names: Vec<String> = (0..40).map(|index| format!("{index:02}")).collect();
+    let check = |options: &[&str]| {
+        let command = &mut headwater();
+        with_input(
+            command.args(["scan", "--check"]).args(options).arg("sums").current_dir(scratch.path()),
+            b"in",
+        )
+    };
+    for algorithm in ["sha256", "blake3"] {
+        let sums = |names: &[&str]| {
+            let command = &mut headwater();
+            let command = command.args(["scan", "--hash", algorithm]).args(names).current_dir(scratch.path());
+            fs::write(scratch.path().join("sums"), stdout(with_input(command, b"in"))).unwrap();
+        };
+        PATTERN.write_file(scratch.path().join("large"), 70_000_000).unwrap();
+        for (name, said) in [("large", "large: OK\n"), ("-", "-: OK\n")] {
+            sums(&[name]);
+            assert_eq!(text(&stdout(check(&[]))), said, "{algorithm}");
+        }
+        for (is_missing, verdict) in [(true, "FAILED open or read"), (false, "FAILED")] {
+            names.iter().for_each(|name| fs::write(scratch.path().join(name), name).unwrap());
+            sums(&names.iter().map(String::as_str).collect::<Vec<_>>());
+            for name in &names[..20] {
+                let path = scratch.path().join(name);
+                if is_missing { fs::remove_file(path) } else { fs::write(path, "changed") }.unwrap();
+            }
+            let said = text(&check(&[]).stdout);
+            let expected = names.iter().enumerate().map(|(index, name)| {
+                let verdict = if index < 20 { verdict } else { "OK" };
+                format!("{name}: {verdict}\n")
+            });
+            assert_eq!(said, expected.collect::<String>(), "{algorithm}");
+        }
+        let document: Value = serde_json::from_slice(&check(&["--json"]).stdout).unwrap();
+        assert_eq!(document["algorithm"], if algorithm == "sha256" { "SHA-256" } else { "BLAKE3" });
+        let changed = text(&stdout(
+            headwater()
+                .args(["scan", "--hash", algorithm, "00"])
+                .current_dir(scratch.path())
+                .output()
+                .unwrap(),
+        ));
+        assert_eq!(changed, format!("{}  00\n", document["files"][0]["sum"].as_str().unwrap()));
+    }
+    // A file that agrees with neither has changed, or is of an algorithm of others; both are named.
+    fs::write(scratch.path().join("sums"), format!("{}  large\n", "0".repeat(64))).unwrap();
+    let none = check(&[]);
+    assert_eq!((none.status.code(), text(&none.stdout).as_str()), (Some(1), "large: FAILED\n"));
+    let said = text(&none.stderr);
+    assert!(said.contains("than BLAKE3 or SHA-256") && said.contains("BLAKE2"), "{said}");
+    let said = text(&check(&["--hash", "blake3"]).stderr);
+    assert!(said.contains("than BLAKE3 ") && said.contains("SHA-256 (--hash sha256)"), "{said}");
+}
+
 /// Goal: the lines that the standard tools print with `--tag` are verified, and a changed file is found by them. Method: every name
 /// that the tool escapes, with `--hash` and without; tags of two algorithms in one list.
 #[test]
@@ -396,6 +456,16 @@ fn odd_inputs() {
         text(&stdout(run(&["scan", "--hash", "sha256", "/proc/version"]))),
         format!("{sum}  /proc/version\n")
     );
+    // It says that it has a page.
+    let number = Path::new("/sys/devices/system/cpu/possible");
+    if let Ok(contents) = fs::read(number) {
+        let path = utf8(number);
+        let piped = with_input(headwater().args(["scan", "--hash", "sha256", "-"]), &contents);
+        let sum = text(&stdout(piped)).replace("  -\n", "");
+        assert_eq!(text(&stdout(run(&["scan", "--hash", "sha256", path]))), format!("{sum}  {path}\n"));
+        let said = text(&stdout(run(&["scan", path])));
+        assert!(said.contains(&format!("({} bytes)", contents.len())), "{said}");
+    }
     let name = OsStr::from_bytes(b"\xff\n");
     fs::write(scratch.path().join(name), "123456789").unwrap();
     let mut command = headwater();
