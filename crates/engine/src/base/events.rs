@@ -4,6 +4,8 @@
 //! `warn` for failed writes to a device and for unreadable profiles; `error` for bytes that are lost; `debug` for what happens
 //! once for a file or deserves attention (opening, invalidation, reads around the cache); `trace` for what happens at each miss.
 //! A hit reports nothing; without a subscriber each event is one atomic load.
+//! Events are reported where they happen, inside of requests and under locks: a subscriber that uses the engine in the thread that reports may
+//! wait for itself.
 //!
 //! Owns: names and fields.
 //! Does not own: counts (counters).
