@@ -479,24 +479,30 @@ mod tests {
     use crate::request::{Request, Transfer};
     use crate::system::sys::Direction;
 
+    /// A ring with queues of these lengths; `None`, with the reason printed, where there are no rings.
+    pub(super) fn ring_of(
+        slots: &Arc<Slots>,
+        submission_entries: u32,
+        completion_entries: u32,
+    ) -> Option<Uring> {
+        let wanted = RingUse {
+            submission_entries,
+            completion_entries,
+            sharing: Sharing::AnyThread,
+            polling: DevicePolling::Interrupts,
+            submission_polling: SubmissionPolling::Off,
+            operations: RingOperations::Transfers,
+        };
+        Uring::new(slots, wanted).map_err(|error| headwater_testkit::skip(format!("uring: {error}"))).ok()
+    }
+
     /// Goal: neither a submission queue of two entries nor a completion queue of two, which the kernel has to overflow,
     /// loses or doubles anything. Method: threads that start 64 at once, half of them reads, and all wait.
     #[test]
     #[cfg_attr(miri, ignore)] // needs the kernel's rings
     fn tiny_queues_lose_nothing() {
         let slots = Arc::new(Slots::new(DEPTH));
-        let wanted = RingUse {
-            submission_entries: 2,
-            completion_entries: 2,
-            sharing: Sharing::AnyThread,
-            polling: DevicePolling::Interrupts,
-            submission_polling: SubmissionPolling::Off,
-            operations: RingOperations::Transfers,
-        };
-        let uring = match Uring::new(&slots, wanted) {
-            Ok(uring) => uring,
-            Err(error) => return headwater_testkit::skip(format!("uring: {error}")),
-        };
+        let Some(uring) = ring_of(&slots, 2, 2) else { return };
         let arena = Arena::new(4 << 20).unwrap();
         // Mapped now: while one thread maps a chunk, others are refused.
         drop(arena.allocate(4096, Urgency::Demand));

@@ -144,7 +144,7 @@ const THREAD_STACK_BYTES: usize = 256 << 10;
 
 #[cfg(all(test, not(headwater_loom)))]
 mod tests {
-    use super::super::{DevicePolling, RingOperations, RingUse, Sharing, SubmissionPolling, Uring};
+    use super::super::tests::ring_of;
     use super::*;
     use crate::memory::arena::Urgency;
     use crate::request::Request;
@@ -156,18 +156,7 @@ mod tests {
     #[cfg_attr(miri, ignore)] // needs the kernel's rings
     fn a_burst_ends_while_another_thread_leads() {
         let slots = Arc::new(Slots::new(4));
-        let wanted = RingUse {
-            submission_entries: 4,
-            completion_entries: 8,
-            sharing: Sharing::AnyThread,
-            polling: DevicePolling::Interrupts,
-            submission_polling: SubmissionPolling::Off,
-            operations: RingOperations::Transfers,
-        };
-        let uring = match Uring::new(&slots, wanted) {
-            Ok(uring) => uring,
-            Err(error) => return headwater_testkit::skip(format!("uring: {error}")),
-        };
+        let Some(uring) = ring_of(&slots, 4, 8) else { return };
         let shared = &uring.shared;
         let lead = shared.try_lead().expect("there is no other thread");
         shared.burst_attendant.store(Attendant::THREAD.0, Ordering::Relaxed);
