@@ -173,7 +173,7 @@ macro_rules! file_system {
             }
         }
 
-        /// A multipart upload, whose completion replaces what was kept open for its location.
+        /// A multipart upload. When it completes, the file that was kept open for its location is closed.
         #[derive(Debug)]
         struct Upload {
             local: Box<dyn MultipartUpload>,

@@ -72,8 +72,8 @@ pub fn forbid_status_here() {
         .expect("the kernel accepts the filter");
 }
 
-/// From now on, and for good, this thread starts no thread and no process: it gets `EAGAIN`, as a user does whose limit of processes is
-/// reached.
+/// Forbids the calling thread to start threads and processes, for as long as it lives: `clone(2)` fails with `EAGAIN`, as at a user's limit
+/// of processes.
 ///
 /// # Panics
 /// When the kernel refuses the filter.

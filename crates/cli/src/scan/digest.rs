@@ -32,7 +32,7 @@ impl Algorithm {
         }
     }
 
-    /// The other algorithms whose results have as many digits.
+    /// The other algorithms with results of the same length.
     pub(super) fn of_equal_length(self) -> impl Iterator<Item = Algorithm> {
         let all = Algorithm::value_variants().iter().copied();
         all.filter(move |other| *other != self && other.digits() == self.digits())

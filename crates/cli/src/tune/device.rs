@@ -279,10 +279,9 @@ impl Run<'_> {
 
     /// Whether time is up, and the queue has turned often enough for a rate; beyond all time, whether it was filled once.
     fn is_over_at(&self, now: Instant) -> bool {
-        let turns = |requests| requests / u64::from(self.setting.depth);
-        let begun = self.counted.requests + self.flights.len() as u64;
-        now >= self.ends && turns(self.counted.requests) >= TURNS_MIN
-            || now >= self.ends_at_last && turns(begun) >= 1
+        let (depth, ended) = (u64::from(self.setting.depth), self.counted.requests);
+        let begun = ended + self.flights.len() as u64;
+        now >= self.ends && ended >= depth * TURNS_MIN || now >= self.ends_at_last && begun >= depth
     }
 
     fn next_transfer(&mut self, extents: Extents) -> Transfer {

@@ -266,7 +266,8 @@ const READ_ONCE_MAX: usize = 32 << 10;
 /// Places that a mark can be in: with one, a quarter of 10 000 files evicted each other again and again.
 const READ_ONCE_WAYS: usize = 8;
 
-/// Files with unwritten bytes that one call passes over: as many as can be listed beyond the others meanwhile, and more.
+/// Files with unwritten bytes that one call leaves in the list before it gives up. A call adds one file at most, so a few are enough for the
+/// list to shrink once they are written.
 const UNWRITTEN_PASSED_MAX: usize = 4;
 
 /// Shorter lists hold little memory.

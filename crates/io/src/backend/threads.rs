@@ -48,7 +48,7 @@ struct Shared {
 
 struct Queue {
     waiting: VecDeque<SlotId>,
-    /// Waits that are over and whose wakers a worker is to run; no more than there were idle workers.
+    /// Timeouts and polls that have ended, until a worker runs their wakers. Each was left to an idle or a new worker, so there are few.
     ended: VecDeque<Completed>,
     /// Started and not ended.
     workers: usize,

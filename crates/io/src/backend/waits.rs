@@ -164,23 +164,17 @@ impl Waits {
 }
 
 /// As `poll(2)`, which takes no more descriptors at a time than a process may have open (`RLIMIT_NOFILE`): several requests may wait for
-/// the same one, and those that are open stay so when the limit is lowered. The first is the bell, which is waited for, between looks at
-/// the others; in all for `time`, and no longer than [`PAUSE`]. With a limit of 0, only time passes.
+/// the same one, and those that are open stay so when the limit is lowered. Looks at all of them, and where none is ready lets `time` pass,
+/// or [`PAUSE`] if that is shorter.
 #[cold]
 fn poll_in_parts(descriptors: &mut [PollFd<'_>], time: Duration) -> rustix::io::Result<usize> {
-    let pause = time.min(PAUSE);
-    let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
-    if most == 0 {
-        thread::sleep(pause);
-        return Err(Errno::INVAL);
-    }
+    let most = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most.max(1) as usize);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let ready: usize =
-        descriptors.chunks_mut(most).map(|part| poll(part, Some(&now))).sum::<Result<_, _>>()?;
-    if ready > 0 {
-        return Ok(ready);
+    let ready = descriptors.chunks_mut(most).map(|part| poll(part, Some(&now))).sum();
+    if !matches!(ready, Ok(1..)) {
+        thread::sleep(time.min(PAUSE));
     }
-    poll(&mut descriptors[..1], Some(&pause.try_into().expect("it is short")))
+    ready
 }
 
 /// When it is over, if time decides that.

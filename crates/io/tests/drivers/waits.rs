@@ -163,6 +163,7 @@ fn tasks_are_woken_without_a_thread_that_reaps() {
                 readers.into_iter().for_each(|reader| _ = scope.spawn(|| wait_for(reader)));
                 barrier.wait();
                 for mut writer in writers {
+                    // Long enough for each task to be polled in vain.
                     thread::sleep(Duration::from_millis(50));
                     writer.write_all(b"x").unwrap();
                 }
