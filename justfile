@@ -1,4 +1,4 @@
-# What one wants to do, by groups. `just` lists them.
+# Everyday commands, in groups; `just` lists them.
 
 default:
     @just --list
@@ -19,6 +19,7 @@ test *arguments:
 [group('check')]
 lint:
     cargo fmt --all --check
+    cargo fmt --all --manifest-path integrations/datafusion/Cargo.toml --check
     cargo clippy --workspace --all-targets -- -D warnings
 
 # The rules of the house: crate edges, module docs, unsafe code, lengths.

@@ -116,7 +116,7 @@ fn contest<'a>(options: &'a Options, shape: &'a Shape, folder: &'a Path) -> Cont
     for &arm in Arm::value_variants() {
         let way = move || {
             (0..shape.files).try_for_each(|number| tools::make_cold(&path(folder, number)))?;
-            let mut command = Command::new(std::env::current_exe()?);
+            let mut command = Command::new(tools::this_program());
             command.args(["amplify-arm", &name_of(arm)]).arg(folder);
             command.args(["--files", &shape.files.to_string(), "--reads", &options.reads.to_string()]);
             command.args(["--length-bytes", &shape.length_bytes.to_string()]);

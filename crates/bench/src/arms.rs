@@ -71,7 +71,7 @@ pub(crate) struct Settings {
 
 /// Runs an arm in a process of its own.
 pub(crate) fn command(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command.args([OsStr::new("arm"), OsStr::new(&name_of(arm)), file.as_os_str()]).args([
         "--memory-mib",
         &memory_mib.to_string(),

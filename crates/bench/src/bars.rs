@@ -5,11 +5,12 @@
 //! ```
 //!
 //! Owns: which groups there are, the order.
-//! Does not own: the options (setup), rounds and verdicts (contest), what is promised (promises), ways (defaults, reading, programs, short, sizes, write).
+//! Does not own: the options (setup), rounds and verdicts (contest), what is promised (promises), ways (defaults, reading with readahead, programs, short, sizes, write).
 
 mod defaults;
 mod programs;
 mod promises;
+mod readahead;
 mod reading;
 mod short;
 mod sizes;
@@ -23,6 +24,7 @@ use crate::setup::{Bench, Options};
 use crate::{tools, write};
 
 pub(crate) use defaults::{ArmOptions as DefaultArm, run_arm as run_default};
+pub(crate) use readahead::{COMMAND as READAHEAD_GUARD, guard as guard_readahead};
 pub(crate) use short::{ArmOptions as ShortArm, run_arm as run_short};
 
 /// All groups, though one fails.
@@ -49,7 +51,8 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         };
         tools::print(&findings.text)?;
         all.push(findings);
-        bench.remove_files()?;
+        // What has been measured is worth something; a group for which there is no room then says so itself.
+        failed.extend(bench.remove_files().err().map(|error| format!("{group}, {error}")));
     }
     contest::finish("bars", &all, &failed, options.json.as_deref())
 }

@@ -9,7 +9,6 @@
 //! Does not own: what a way does, which promises there are (`bars/promises`).
 
 use std::fmt::Display;
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
@@ -18,11 +17,11 @@ use headwater_measure::standard::{self, Unread};
 use headwater_measure::verdict::best;
 use headwater_measure::{
     Better, Column, Comparison, Figure, Figures, Findings, Limit, Metric, Report, Row, Section, Skipped,
-    Table, Verdict, Whose, latency, report, rounds,
+    Table, Verdict, Whose, latency, report, result_file, rounds,
 };
 use serde_json::json;
 
-use crate::tools::about;
+use crate::tools::{self, about};
 
 /// What one run of a way reports: figures for each of its rows.
 pub(crate) type Runs = Vec<(String, Figures)>;
@@ -62,7 +61,8 @@ impl Default for Contest<'_> {
 }
 
 impl<'a> Contest<'a> {
-    /// Adds a way that gives a row of its name. If it fails, so does the contest.
+    /// Adds a way that gives a row of its name. If it fails, so does the contest, but for [`io::ErrorKind::Unsupported`]: this machine
+    /// cannot do it.
     pub(crate) fn way(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Figures> + 'a) {
         let name = name.into();
         self.ways.push(Way::new(name.clone(), move || Ok(vec![(name.clone(), run()?)])));
@@ -71,12 +71,17 @@ impl<'a> Contest<'a> {
     /// Adds a way that may be missing on this machine: it needs another program, or a setting of the system.
     pub(crate) fn optional(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Figures> + 'a) {
         self.way(name, run);
-        self.ways.last_mut().expect("it was just added").is_optional = true;
+        self.make_optional();
     }
 
-    /// Adds a way that gives several rows, and may be missing on this machine.
+    /// Adds a way that gives several rows.
     pub(crate) fn several(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Runs> + 'a) {
-        self.ways.push(Way { is_optional: true, ..Way::new(name.into(), run) });
+        self.ways.push(Way::new(name.into(), run));
+    }
+
+    /// The way that was added last may be missing on this machine.
+    pub(crate) fn make_optional(&mut self) {
+        self.ways.last_mut().expect("one was added").is_optional = true;
     }
 
     /// Adds to the report why a row is missing.
@@ -115,12 +120,11 @@ impl<'a> Contest<'a> {
         promises: &[Promise],
     ) -> Result<Outcome, Unread> {
         let (rounds, drops_before) = (rounds.max(self.rounds_min), page_cache_drops());
-        for round in 0..rounds {
-            for index in rounds::order(self.ways.len(), round) {
-                standard::check_reader()?;
-                self.ways[index].run();
-            }
-        }
+        let name = |way: &Way<'_>| format!("{id}, {}", way.name);
+        rounds::with_progress(&mut self.ways, rounds, name, |way, _| {
+            way.run();
+            Ok::<(), Unread>(())
+        })?;
         let is_spoiled = self.needs_page_cache && page_cache_drops() != drops_before;
         let failed = self.ways.iter().filter(|way| way.failure.is_some() && !way.is_optional);
         let failed = failed.map(|way| format!("{id}, {}", way.name)).collect();
@@ -199,6 +203,7 @@ impl<'a> Way<'a> {
         match (self.run)() {
             Ok(runs) => self.runs.extend(runs),
             Err(error) => {
+                self.is_optional |= error.kind() == io::ErrorKind::Unsupported;
                 self.failure = Some(error.to_string());
                 self.runs.clear();
             }
@@ -326,24 +331,14 @@ pub(crate) fn begin(json: Option<&Path>) -> io::Result<()> {
         standard::end_with_reader();
         return Ok(());
     };
-    check_json(path)
-}
-
-/// Checks that the file can be written to. If the check had to create it, removes it again.
-fn check_json(path: &Path) -> io::Result<()> {
-    let was_there = path.exists();
-    OpenOptions::new().append(true).create(true).open(path).map_err(|error| about(path, error))?;
-    // Nothing is lost if it stays: it is written to in the end.
-    if !was_there {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
+    tools::has_file();
+    result_file::check(path).map_err(|error| about(path, error))
 }
 
 /// Writes the JSON file, if the arguments name one.
 ///
 /// # Errors
-/// The error of writing the file; an error that names the ways that failed.
+/// The error of writing the file; an error that names the ways that failed, and what could not be printed.
 pub(crate) fn finish(
     name: &str,
     findings: &[Findings],
@@ -354,6 +349,7 @@ pub(crate) fn finish(
         let written = std::fs::write(path, report::json_as(name, findings) + "\n");
         written.map_err(|error| about(path, error))?;
     }
+    let failed: Vec<String> = failed.iter().cloned().chain(tools::unprinted()).collect();
     if failed.is_empty() { Ok(()) } else { Err(io::Error::other(format!("failed: {}", failed.join("; ")))) }
 }
 

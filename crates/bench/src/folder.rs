@@ -13,6 +13,7 @@
 //! Invariants: F1 a folder with a name of ours is locked while its run lives; only one that is not locked is removed for another run.
 //! Locks: `flock(2)` of the folder itself, never waited for.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -142,14 +143,26 @@ const SUFFIX: &str = ".files";
 /// What `tempfile` puts between the two.
 const CHOSEN_BYTES: usize = 6;
 
-/// A process that removes a folder when this one ends.
-struct Guard(Child);
+/// A process that removes a folder, or puts something back, when this is dropped or this process ends.
+pub(crate) struct Guard(Child);
 
 impl Guard {
-    fn over(path: &Path) -> io::Result<Guard> {
+    /// Over a folder, or a cgroup.
+    ///
+    /// # Errors
+    /// What starting a process reports.
+    pub(crate) fn over(path: &Path) -> io::Result<Guard> {
+        Guard::start(&[OsStr::new(COMMAND), path.as_os_str()])
+    }
+
+    /// This program with other arguments, the standard input of which ends then.
+    ///
+    /// # Errors
+    /// What starting a process reports.
+    pub(crate) fn start(arguments: &[&OsStr]) -> io::Result<Guard> {
         let mut command = Command::new(THIS_PROGRAM);
         // In a group of its own it does not get Ctrl-C, nor the hangup of a terminal.
-        command.arg(COMMAND).arg(path).process_group(0);
+        command.args(arguments).process_group(0);
         Ok(Guard(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
     }
 }
@@ -164,7 +177,7 @@ impl Drop for Guard {
 /// Of the command line; not for people.
 pub(crate) const COMMAND: &str = "folder-guard";
 
-/// The guard: waits for the end of its parent, and removes the folder. A program that outlives the parent, as fio may, can still make files in it.
+/// The guard: waits for the end of its parent, and removes the folder or cgroup. A program that outlives the parent, as fio may, can still make files in it.
 ///
 /// # Errors
 /// What the last attempt to remove it reported.
@@ -173,12 +186,20 @@ pub(crate) fn guard(path: &Path) -> io::Result<()> {
     io::stdin().read_to_end(&mut Vec::new())?;
     let deadline = Instant::now() + REMOVAL_LIMIT;
     loop {
-        match std::fs::remove_dir_all(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
+        // The files of a cgroup go with it, and cannot be removed.
+        let removed = std::fs::remove_dir(path).or_else(|error| match error.kind() {
+            io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir_all(path),
+            _ => Err(error),
+        });
+        match removed.as_ref().map_err(io::Error::kind) {
+            Err(io::ErrorKind::NotFound) => return Ok(()),
+            // A cgroup is busy until its processes have ended.
+            Err(io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::ResourceBusy)
+                if Instant::now() < deadline =>
+            {
                 std::thread::sleep(REMOVAL_PAUSE);
             }
-            done => return done,
+            _ => return removed,
         }
     }
 }

@@ -127,6 +127,9 @@ enum Command {
     /// Waits for the end of a run, and removes its files.
     #[command(name = folder::COMMAND, hide = true)]
     FolderGuard { path: PathBuf },
+    /// Waits for the end of a run, and puts the kernel's readahead back.
+    #[command(name = bars::READAHEAD_GUARD, hide = true)]
+    ReadaheadGuard { setting: PathBuf, before: String },
     /// Becomes another program, which ends with the process that started this one.
     #[command(name = guest::process::COMMAND, hide = true)]
     Bound {
@@ -163,7 +166,7 @@ impl Command {
     /// Checks before the work that results can be printed, where it prints some. An arm prints them to the process that started it.
     fn check_output(&self) -> io::Result<()> {
         match self {
-            Command::FolderGuard { .. } | Command::Bound { .. } => Ok(()),
+            Command::FolderGuard { .. } | Command::ReadaheadGuard { .. } | Command::Bound { .. } => Ok(()),
             Command::Figures(options) if options.prints_nothing() => Ok(()),
             arm if arm.is_arm() => Ok(()),
             _ => tools::check_output(),
@@ -253,6 +256,7 @@ fn run(command: Command) -> io::Result<()> {
         Command::Guest(options) => guest::run(&options),
         Command::OldKernel(options) => old_kernel::run(&options),
         Command::FolderGuard { path } => folder::guard(&path),
+        Command::ReadaheadGuard { setting, before } => bars::guard_readahead(&setting, &before),
         Command::Bound { parent, line } => guest::process::become_bound(parent, &line),
         Command::OldKernelSuites => old_kernel::run_suites(),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {

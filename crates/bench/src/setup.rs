@@ -17,6 +17,9 @@ pub(crate) struct Options {
     /// in memory.
     #[arg(long)]
     pub(crate) file: PathBuf,
+    /// Where files are made: beside the file by default, and not there if that is a block device.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
     /// File for the warm rows of `cat`; by default the same.
     #[arg(long)]
     pub(crate) warm_file: Option<PathBuf>,
@@ -55,7 +58,7 @@ pub(crate) struct Options {
 /// What the ways of all groups have in common.
 pub(crate) struct Bench<'a> {
     pub(crate) options: &'a Options,
-    /// Beside the file; emptied after each group.
+    /// Emptied after each group.
     pub(crate) folder: Folder,
     /// What the device takes at most, once fio has written to it.
     pub(crate) write_limit_mib_per_s: Cell<Option<f64>>,
@@ -64,7 +67,14 @@ pub(crate) struct Bench<'a> {
 impl<'a> Bench<'a> {
     pub(crate) fn new(options: &'a Options) -> io::Result<Bench<'a>> {
         [&options.file].into_iter().chain(&options.warm_file).try_for_each(|file| tools::check_file(file))?;
-        let folder = Folder::beside(&options.file)?;
+        let folder = match &options.dir {
+            Some(dir) => Folder::create(dir)?,
+            None if !options.file.is_file() => {
+                let text = "beside a device there is no place for files; give a --dir";
+                return Err(tools::about(&options.file, io::Error::other(text)));
+            }
+            None => Folder::beside(&options.file)?,
+        };
         Ok(Bench { options, folder, write_limit_mib_per_s: Cell::new(None) })
     }
 

@@ -22,12 +22,13 @@ use clap::ValueEnum;
 use headwater::testing::{MapAdvice, MappedFile};
 use headwater::{Caching, Engine, IoMode};
 use headwater_measure::affinity::Affinity;
+use headwater_measure::cgroup::{self, MemoryCgroup};
 use headwater_measure::process::Meter;
 use headwater_measure::{Figures, Limit, child, crew};
-use headwater_testkit::{MemoryCgroup, Pattern, Rng, enter_cgroup};
+use headwater_testkit::{Pattern, Rng};
 
 use crate::contest::{self, Contest, Promise, shown};
-use crate::folder::Folder;
+use crate::folder::{Folder, Guard};
 use crate::tools::{self, name_of};
 
 /// Options of `windows`.
@@ -112,10 +113,10 @@ fn contest<'a>(options: &'a Options, file: &'a Path, threads: u32) -> Contest<'a
             let limit_bytes = (options.mib << 20) + MMAP_OWN_BYTES;
             let cgroup = arm
                 .is_mmap()
-                .then(|| MemoryCgroup::new(limit_bytes))
+                .then(|| MemoryCgroup::new(limit_bytes, |path| Guard::over(&path)))
                 .transpose()
                 .map_err(io::Error::other)?;
-            let mut command = Command::new(std::env::current_exe()?);
+            let mut command = Command::new(tools::this_program());
             command.args(["windows-arm", &name_of(arm)]).arg(file);
             command.args(["--threads", &threads.to_string(), "--mib", &options.mib.to_string()]);
             command.args(["--seconds", &options.seconds.to_string()]);
@@ -137,7 +138,7 @@ fn contest<'a>(options: &'a Options, file: &'a Path, threads: u32) -> Contest<'a
 
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
     if let Some(cgroup) = &options.cgroup {
-        enter_cgroup(cgroup);
+        cgroup::enter(cgroup)?;
     }
     let (length_bytes, memory_bytes) = (FILE_OF_MEMORY * (options.mib << 20), options.mib << 20);
     let figures = match options.arm {

@@ -60,6 +60,100 @@ fn the_next_run_removes_what_dead_ones_left() {
     wait_for("the removal", || folders(place.path()).len() == others.len());
 }
 
+/// Goal: a run that is killed leaves no cgroup. Method: a signal once an arm is in one.
+#[test]
+fn a_run_that_is_killed_leaves_no_cgroup() {
+    if let Err(reason) = headwater_testkit::MemoryCgroup::new(64 << 20) {
+        return headwater_testkit::skip(reason);
+    }
+    for signal in ending_signals() {
+        let place = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater-bench"));
+        command.args(["windows", "--mib", "16", "--seconds", "60", "--dir"]).arg(place.path());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut cgroup = None;
+        wait_for("its cgroup", || {
+            cgroup = processes_of(place.path()).iter().find_map(|process| cgroup_of(process));
+            cgroup.is_some()
+        });
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        child.wait().unwrap();
+        let cgroup = cgroup.unwrap();
+        wait_for("the removal", || !cgroup.exists());
+        wait_for("that of its files", || folders(place.path()).is_empty());
+    }
+}
+
+/// What the command line of an arm says.
+fn cgroup_of(process: &Path) -> Option<PathBuf> {
+    let command = std::fs::read_to_string(process.join("cmdline")).ok()?;
+    command.split('\0').skip_while(|word| *word != "--cgroup").nth(1).map(PathBuf::from)
+}
+
+/// Goal: a run that is killed puts the kernel's readahead back, and none takes what another has set for what was before. Method: a signal
+/// while a program in the place of headwater finds the readahead changed, and a second run at that time.
+#[test]
+fn a_run_that_is_killed_puts_readahead_back() {
+    let host = Host::new();
+    let file = host.place.path().join("file");
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let device = rustix::fs::stat(&file).unwrap().st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let settings = ["queue/read_ahead_kb", "../queue/read_ahead_kb"].map(|name| device.join(name));
+    let Some(setting) = settings.into_iter().find(|setting| setting.exists()) else {
+        return headwater_testkit::skip("no disk below the files of tests");
+    };
+    let before = std::fs::read_to_string(&setting).unwrap();
+    if before.trim() == "128" || std::fs::write(&setting, &before).is_err() {
+        return headwater_testkit::skip("the readahead is that of the row, or cannot be set");
+    }
+    // The first that finds it changed.
+    let stays = "[ \"$(cat \"$SETTING\")\" = 128 ] && mkdir \"$place/stays\" || exit 1\nexec sleep 20";
+    host.stand_in("headwater", stays);
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater-bench"));
+        command
+            .args(["bars", "--only", "scan", "--rounds", "1", "--file"])
+            .arg(&file)
+            .env("SETTING", &setting);
+        command.arg("--headwater").arg(host.place.path().join("bin/headwater"));
+        command
+    };
+    let mut child = run().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the row", || host.place.path().join("stays").exists());
+    let second = run().output().unwrap();
+    let text = String::from_utf8_lossy(&second.stdout);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+    let is_back = || std::fs::read_to_string(&setting).unwrap() == before;
+    let started = Instant::now();
+    while !is_back() && started.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(PAUSE);
+    }
+    let was_back = is_back();
+    // Whatever it was, the machine is as before.
+    std::fs::write(&setting, &before).unwrap();
+    assert!(was_back, "it is put back");
+    assert!(text.contains("another run has changed"), "{text}");
+}
+
+/// Goal: a run goes on when its program is built again. Method: another name of the program, which goes while an arm runs.
+#[test]
+fn a_run_whose_program_is_replaced_goes_on() {
+    let place = headwater_testkit::ScratchDir::on_target().unwrap();
+    let (program, files) = (place.path().join("program"), place.path().join("files"));
+    std::fs::create_dir(&files).unwrap();
+    std::fs::hard_link(env!("CARGO_BIN_EXE_headwater-bench"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["log", "--only", "writer", "--rounds", "2", "--seconds", "0.1", "--dir"]).arg(&files);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("its file", || has_file(&files));
+    std::fs::remove_file(&program).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Goal: a virtual machine ends with the command that started it, and its disk and initramfs vanish. Method: each signal that ends a run in
 /// practice, with a program in the place of QEMU that never ends.
 #[test]

@@ -127,7 +127,7 @@ fn what_cannot_work_is_refused() {
             assert_refused(&[command, "--dir", place, seconds], 2, "from 0.001 to 86400 seconds");
         }
     }
-    let cases: [(&[&str], i32, &str); 11] = [
+    let cases: [(&[&str], i32, &str); 13] = [
         (&["peers", "--only", "cold-scan", "--scan", "9000000000G"], 1, "no room: "),
         (&["peers", "--only", "hash,files-warm", "--hash", "9000000000G"], 1, "no room: "),
         (&["peers", "--file", empty], 1, "it is empty"),
@@ -137,6 +137,8 @@ fn what_cannot_work_is_refused() {
         (&["amplify", "--mib", "99999999999999"], 2, "--mib"),
         (&["store", "--mib", "1000000000"], 1, "no room: "),
         (&["store", "--objects", "0"], 2, "--objects"),
+        (&["log", "--record-bytes", "0"], 2, "--record-bytes"),
+        (&["log", "--record-bytes", "18446744073709551615"], 2, "--record-bytes"),
         (&["log", "--only", "writer,log-2"], 1, "--only log-2: there is only log-1, log-8"),
         (&["nop", "--only", "nop,direct-3"], 1, "--only direct-3: there is only nop-1x64"),
     ];
@@ -325,3 +327,83 @@ const PROMISES: usize = 16;
 
 /// Groups of `peers`; the last suite is their summary.
 const PEER_ROWS: usize = 12;
+
+/// Goal: a program that fails, or prints less than the file, wins nothing. Method: scripts in the place of headwater, for a file whose name
+/// has to be quoted; none has a row, and both of its ways are named.
+#[test]
+fn what_fails_wins_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, program, json] = ["it's a file", "headwater", "json"].map(|name| folder.path().join(name));
+    std::fs::write(&file, vec![b'x'; 100_000]).unwrap();
+    for script in ["exit 1", "[ \"$1\" = cat ] && head -c 5000 \"$2\"", "[ \"$1\" = cat ] && cat \"$2\""] {
+        write_program(&program, script);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater-bench"));
+        command.args(["bars", "--only", "cat", "--rounds", "1", "--file"]).arg(&file);
+        command.arg("--headwater").arg(&program).arg("--json").arg(&json);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("cat, headwater bench cat"), "{said}");
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let rows = report["suites"][0]["rows"].as_array().unwrap().clone();
+        let has = |name: &str| rows.iter().any(|row| row["name"] == name);
+        let is_whole = script.contains(" cat \"");
+        assert!(has("GNU into a pipe") && has("headwater into a pipe") == is_whole, "{script}: {rows:?}");
+        assert_eq!(said.contains("cat, headwater into a pipe"), !is_whole, "{said}");
+    }
+}
+
+/// Goal: beside a device no files are made, which would lie in memory. Method: a device node, of whatever device.
+#[test]
+fn a_device_takes_a_folder() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let folder = tempfile::tempdir().unwrap();
+    let device = folder.path().join("device");
+    if mknodat(CWD, &device, FileType::BlockDevice, Mode::RWXU, makedev(7, 0)).is_err() {
+        return headwater_testkit::skip("only root makes devices");
+    }
+    let device = device.to_str().unwrap();
+    assert_refused(&["bars", "--only", "write-fork", "--file", device], 1, "give a --dir");
+}
+
+/// Goal: documents that cannot be written are found out before a chapter is measured, and one that does not fit is not cut. Method: folders
+/// without them, and a full file system.
+#[test]
+fn documents_are_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_str().unwrap();
+    let figures = ["figures", "--root", root, "--only", "nop", "--headwater", "/nowhere"];
+    assert_refused(&figures, 1, "benchmarks.json: No such file");
+    std::fs::create_dir(folder.path().join("docs")).unwrap();
+    assert_refused(&figures, 1, "README.md: No such file");
+
+    let full = match headwater_testkit::small_tmpfs(256 << 10) {
+        Ok(full) => full,
+        Err(reason) => return headwater_testkit::skip(reason),
+    };
+    let store = full.path().join("docs/benchmarks.json");
+    std::fs::create_dir(full.path().join("docs")).unwrap();
+    std::fs::write(full.path().join("README.md"), "<!-- figures: begin --><!-- figures: end -->").unwrap();
+    // It takes more room where each number has a line.
+    let results = serde_json::json!({ "suites": [], "more": vec![0; 10_000] });
+    let chapter = serde_json::json!({
+        "id": "nop", "command": "", "date": "", "commit": "", "machine": "", "results": results
+    });
+    let chapters = serde_json::json!({ "chapters": [chapter] }).to_string();
+    std::fs::write(&store, &chapters).unwrap();
+    let filling = std::fs::write(full.path().join("rest"), vec![0; 1 << 20]);
+    assert!(filling.is_err(), "it is full");
+    assert_refused(&["figures", "--render", "--root", full.path().to_str().unwrap()], 1, "No space left");
+    assert_eq!(std::fs::read_to_string(&store).unwrap(), chapters);
+}
+
+/// A script in the place of a program. Another process writes it: a file that is open for writing, in a child of another test as well,
+/// cannot be run.
+fn write_program(path: &Path, script: &str) {
+    let mut write = Command::new("sh");
+    write
+        .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(path)
+        .arg(script);
+    assert!(write.status().unwrap().success());
+}

@@ -158,3 +158,17 @@ fn an_arm_that_cannot_print_fails() {
 }
 
 const PEERS: &str = "peers --only files-warm --peers std --rounds 1 --files 2";
+
+/// Goal: JSON in a file is written although the text does not fit. Method: a full device as standard output.
+#[test]
+fn json_is_not_lost_with_the_text() {
+    let folder = folder();
+    for command in ["log --only writer --rounds 1 --seconds 0.02", PEERS] {
+        let output = run_with(">/dev/full", &format!("{command} --json=out"), folder.path());
+        assert_one_line(&output, command, "standard output: No space left");
+        let out = fs::read(folder.path().join("out")).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert!(!report["suites"].as_array().unwrap()[0]["rows"].as_array().unwrap().is_empty(), "{command}");
+        fs::remove_file(folder.path().join("out")).unwrap();
+    }
+}

@@ -10,13 +10,13 @@
 mod memory;
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use headwater::ByteRange;
-use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
+use headwater::ring::{Access, DirectAlignment, DirectIo, OpenFile};
 use headwater::testing::profiles::Device;
 use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::{hanging, terminal_width};
@@ -55,11 +55,11 @@ fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
         return memory::print(json);
     }
     let mut code = ExitCode::SUCCESS;
-    let mut found = Vec::new();
+    let (mut found, mut printed) = (Vec::new(), Ok(()));
     for path in &arguments.files {
         let looked = look(path);
         match &looked {
-            Ok(facts) if json.wants_text() => output::print(&facts.text(path))?,
+            Ok(facts) if json.wants_text() && printed.is_ok() => printed = output::print(&facts.text(path)),
             Ok(_) => {}
             Err(text) => {
                 complain(text);
@@ -68,7 +68,7 @@ fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
         }
         found.push(Entry::new(path, looked));
     }
-    json.write_results(&found)?;
+    output::both(printed, json.write_results(&found))?;
     Ok(code)
 }
 
@@ -127,15 +127,16 @@ impl Entry {
 
 fn look(path: &Path) -> Result<Facts, String> {
     let failed = |what: &str, error: io::Error| format!("failed to {what} {}: {error}", path.maybe_quote());
-    let (open, direct) = open(path).map_err(|error| failed("open", error))?;
-    if open.kind() == FileKind::CharacterDevice {
-        let shown = path.maybe_quote();
-        return Err(format!(
-            "failed to look at {shown}: it is a character device, of which nothing is cached"
-        ));
-    }
-    let length_bytes = open.length_bytes().map_err(|error| failed("get the length of", error))?;
     let metadata = std::fs::metadata(path).map_err(|error| failed("look at", error))?;
+    let kind = metadata.file_type();
+    // To open them has effects: the writer of a FIFO is let go on, a tape is rewound.
+    if kind.is_char_device() || kind.is_fifo() || kind.is_socket() {
+        let what = if kind.is_char_device() { "a character device" } else { "a FIFO or socket" };
+        let shown = path.maybe_quote();
+        return Err(format!("failed to look at {shown}: it is {what}, of which nothing is cached"));
+    }
+    let (open, direct) = open(path).map_err(|error| failed("open", error))?;
+    let length_bytes = open.length_bytes().map_err(|error| failed("get the length of", error))?;
     let parts = Parts::of(&open, length_bytes);
     Ok(Facts {
         length_bytes,

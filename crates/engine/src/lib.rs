@@ -2,8 +2,8 @@
 //!
 //! One cache in user space, for Linux, serves reads, writes and views without a copy. Direct I/O on io_uring fills it, with
 //! readahead that adapts, and the next best method where the system or the file system allows no more; callers never align
-//! anything. What the kernel's page cache already holds is copied from there, so a warm file is read no slower than before, and
-//! that cache stays as it was.
+//! anything. What the kernel's page cache already holds is copied from there, not read from the device again, and that cache stays
+//! as it was.
 //!
 //! ```
 //! use std::io::Read;
@@ -26,13 +26,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Two things to know
+//! # Three things to know
 //!
-//! - **Bytes that were not synced are seen through this engine only.** They are visible through every handle of the same engine at
+//! - **Bytes that were not synced may be visible through this engine only.** They are visible through every handle of the same engine at
 //!   once, to other programs after [`File::flush`], and on the device after [`File::sync_data`]. As with every cache in user space,
-//!   killing the process loses what was not synced; an orderly exit, or dropping the last handle of an engine, writes it back.
+//!   killing the process loses what was not synced. Dropping the last handle of an engine writes it back, and so does an orderly
+//!   exit, but for a [`LocalEngine`].
 //! - **Memory needs no number.** An engine takes what nothing else needs, and gives it back when others need it;
 //!   [`EngineBuilder::memory`] sets a ceiling, and [`Stats::memory`] says what bounds it now.
+//! - **The name of a new file survives a power loss only after its directory is synced**: `std::fs::File::open(folder)?.sync_all()?`.
 //!
 //! # By task
 //!
@@ -42,7 +44,7 @@
 //! | read a small file whole | [`read`](fn@read), [`Engine::read`] |
 //! | serve random reads | [`File::read_at`], many at once with [`File::read_many`]; in tasks [`File::read_at_async`] |
 //! | look at bytes in place | [`File::peek`] within a page, [`File::view`] beyond it |
-//! | append durably | [`File::append_durable`], [`File::append_durable_async`]: concurrent callers share a write and a sync |
+//! | append durably | [`File::append_durable`], [`File::append_durable_async`]: concurrent callers share a sync, and a write if opened with [`OpenOptions::append`] |
 //! | write a file in order | [`File::writer`]; in tasks [`File::async_writer`] |
 //! | share with mmap-like windows | [`File::map`]; in one piece of memory, [`File::map_contiguous`]; larger than memory, [`File::map_on_demand`] |
 //! | append beside other programs | [`OpenOptions::append`] |

@@ -6,9 +6,10 @@
 //!     └───────── Completion ◄── Finished ◄──┘        Extents travel inside the Request and come back
 //! ```
 //!
-//! This is the only crate of headwater with `unsafe` code. Its safe interface rests on one rule: the memory of a
-//! request ([`Extent`]) is *moved* into the driver and comes back only when the kernel is done with it, so no
-//! safe caller can touch, free or reuse memory that a device still writes to (invariants 1 and 4).
+//! Nearly all `unsafe` code of headwater is here; `headwater-kernel` and `headwater-measure` have one file each. The
+//! safe interface rests on one rule: the memory of a request ([`Extent`]) is *moved* into the driver and comes back
+//! only when the kernel is done with it, so no safe caller can touch, free or reuse memory that a device still writes
+//! to (invariants 1 and 4).
 //!
 //! Rooms, each of which uses only those below it:
 //!
@@ -65,7 +66,7 @@ pub use request::call::{Call, CallOutput, Returned};
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, TakenWakers, WakeScope, contain};
-pub use sync::{lock, unpoisoned};
+pub use sync::{lock, try_lock, unpoisoned};
 pub use system::children::{EndedChild, children_cpu_time, wait_for_child};
 pub use system::chunk_memory::OfferForm;
 pub use system::processors::{stay_on_processor, usable_processors};

@@ -23,8 +23,7 @@ use headwater_core::cache::{DirtyToo, Evicted};
 use headwater_core::dirty::DirtyPages;
 use headwater_core::frame::{FirstUse, LoadId, Usage};
 use headwater_core::readahead::{
-    Access, Advice, Lookup, Outcome, Plan, PlannedRead, Presence, ReadId, ReadResult, Readahead,
-    ReadaheadStats,
+    Access, Advice, Lookup, Outcome, Plan, Presence, ReadId, ReadResult, Readahead, ReadaheadStats,
 };
 use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use lock_api::Mutex;
@@ -123,10 +122,11 @@ impl<K: Kernel> CachedFile<K> {
     ) -> Result<R, Error<K>> {
         for _ in 0..INSERT_ATTEMPTS_MAX {
             // Each time: the file may have been truncated.
-            let range = PageRange::new(page, page + PageCount::new(1)).bytes().clip(self.file.len());
-            if range.is_empty() || self.file.form == Form::Direct {
+            let length_bytes = self.file.len();
+            if page.start_bytes() >= length_bytes || self.file.form == Form::Direct {
                 return Err(K::Node::error(Failure::InvalidInput));
             }
+            let range = PageRange::new(page, page + PageCount::new(1)).bytes().clip(length_bytes);
             if let Some(pinned) = self.file.page(page, 0..PAGE_BYTES as u32, range)? {
                 return Ok(with(&Page { file: &self.file, pinned, index: page }));
             }
@@ -360,10 +360,10 @@ impl<K: Kernel> File<K> {
         let share = (self.cache.settings.readahead_limits.share_bytes_max / PAGE_SIZE_BYTES).max(1);
         pages.end = pages.end.min(PageIndex::new(at.get().saturating_add(share)));
         let plan = self.plan(Access { pages, at, outcome, bytes: request, handle: 0 }, end);
-        self.cache.start(self, &plan).iter().for_each(|load| load.run());
+        self.cache.start(self, plan.reads()).iter().for_each(|load| load.run());
     }
 
-    fn plan(&self, access: Access, end: PageIndex) -> Vec<PlannedRead> {
+    fn plan(&self, access: Access, end: PageIndex) -> Plan {
         let mut plan = Plan::new();
         let mut readahead = self.readahead.lock();
         readahead.on_used(self.used.swap(0, Ordering::Relaxed));
@@ -372,7 +372,7 @@ impl<K: Kernel> File<K> {
         let ahead_pages = readahead.stats().ahead_pages;
         self.change_ahead(|_| ahead_pages);
         drop(readahead);
-        plan.reads().to_vec()
+        plan
     }
 
     /// Planned reads are done.

@@ -10,20 +10,22 @@
 //!
 //! Owns: one read of the node, its place among the loads, its waiters.
 //! Does not own: what to read (readahead), memory (frames).
-//! Invariants: L1 a load is found by its number before any page leads to it. L2 the task that takes `filling` runs it, once.
-//! Locks: the list of loads, alone; `filling` before the pool's. None while reading or waiting.
+//! Invariants: L1 a load that a page leads to is found by its number. L2 the task that takes `filling` runs it, once.
+//! Locks: the list of loads, before the pool's; `filling`, alone. None while reading or waiting.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use headwater_core::backing::Backing;
 use headwater_core::buddy::order_for_bytes;
 use headwater_core::frame::LoadId;
-use headwater_core::readahead::{MissingRun, PlannedRead, Purpose, ReadId, ReadResult, missing_runs};
+use headwater_core::readahead::{
+    MissingPages, MissingRun, PlannedRead, Purpose, ReadIds, ReadResult, missing_runs,
+};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageRange};
 use lock_api::Mutex;
+use smallvec::SmallVec;
 
 use crate::frames::Filling;
 use crate::kernel::{Kernel, WaitQueue};
@@ -31,27 +33,47 @@ use crate::state::{File, Load, Loads, PageCache, count};
 
 impl<K: Kernel> Loads<K> {
     pub(crate) const fn new() -> Self {
-        Self { next: 0, by_id: BTreeMap::new(), queue: VecDeque::new() }
+        Self { next: 0, by_id: VecDeque::new(), queue: VecDeque::new() }
     }
 
     /// The load with this number, unless it is over.
     pub(crate) fn find(&self, id: LoadId) -> Option<Arc<Load<K>>> {
-        self.by_id.get(&id.get()).cloned()
+        self.place(id).map(|place| self.by_id[place].clone())
     }
 
-    /// One of those that have been under way for longest.
+    /// The one that has been under way for longest.
     pub(crate) fn oldest(&self) -> Option<Arc<Load<K>>> {
-        self.by_id.values().next().cloned()
+        self.by_id.front().cloned()
     }
 
-    fn add(&mut self, file: &Arc<File<K>>, reads: Vec<ReadId>) -> Arc<Load<K>> {
+    /// The load that `begin` enters pages for, and these; with its planned reads.
+    fn add(
+        &mut self,
+        file: &Arc<File<K>>,
+        reads: &mut ReadIds,
+        begin: impl FnOnce(LoadId) -> Option<Filling<K>>,
+    ) -> Option<(Arc<Load<K>>, PageRange)> {
         let id = LoadId::new(self.next);
+        let filling = begin(id)?;
         self.next = self.next.wrapping_add(1);
-        let (filling, is_over) = (Mutex::new(None), AtomicBool::new(false));
-        let load =
-            Arc::new(Load { id, file: file.clone(), reads, filling, is_over, waiters: K::WaitQueue::new() });
-        self.by_id.insert(id.get(), load.clone());
-        load
+        let (file, reads, pages) = (file.clone(), core::mem::take(reads), filling.pages());
+        let (filling, is_over) = (Mutex::new(Some(filling)), AtomicBool::new(false));
+        let load = Arc::new(Load { id, file, reads, filling, is_over, waiters: K::WaitQueue::new() });
+        self.by_id.push_back(load.clone());
+        Some((load, pages))
+    }
+
+    fn remove(&mut self, id: LoadId) {
+        if let Some(place) = self.place(id) {
+            self.by_id.remove(place);
+        }
+    }
+
+    fn place(&self, id: LoadId) -> Option<usize> {
+        // Numbers wrap around.
+        let oldest = self.by_id.front()?.id.get();
+        let age = |id: LoadId| id.get().wrapping_sub(oldest);
+        self.by_id.binary_search_by_key(&age(id), |load| age(load.id)).ok()
     }
 }
 
@@ -86,7 +108,7 @@ impl<K: Kernel> Load<K> {
 
     fn end(&self, result: ReadResult) {
         self.file.complete(&self.reads, result);
-        self.file.cache.loads.lock().by_id.remove(&self.id.get());
+        self.file.cache.loads.lock().remove(self.id);
         self.is_over.store(true, Ordering::Release);
         self.waiters.notify_all();
     }
@@ -95,46 +117,39 @@ impl<K: Kernel> Load<K> {
 impl<K: Kernel> PageCache<K> {
     /// Begins what was planned for a file, and leaves it to the prefetch tasks, but for what the caller waits for (the
     /// first demand) and everything if there are no such tasks: these are the result, to be run.
-    pub(crate) fn start(self: &Arc<Self>, file: &Arc<File<K>>, plan: &[PlannedRead]) -> Vec<Arc<Load<K>>> {
+    pub(crate) fn start(self: &Arc<Self>, file: &Arc<File<K>>, plan: &[PlannedRead]) -> OwnLoads<K> {
         let size_pages_max = self.settings.readahead_limits.size_bytes_max / PAGE_SIZE_BYTES;
-        let missing = |pages: PageRange, found: &mut Vec<PageRange>| self.missing(file, pages, found);
+        let missing = |pages: PageRange, found: &mut MissingPages| self.missing(file, pages, found);
         let there = |id| file.complete(&[id], ReadResult::Read);
-        let (mut own, is_served) = (Vec::new(), self.is_served());
+        let (mut own, is_served) = (OwnLoads::new(), self.is_served());
         for run in missing_runs(plan, size_pages_max, missing, there) {
             let is_own = !is_served || own.is_empty() && run.purpose() == Purpose::Demand;
-            let mut loads = self.begin(file, run).into_iter();
-            own.extend(loads.by_ref().take(if is_own { usize::MAX } else { 0 }));
-            loads.for_each(|load| self.queue(load));
+            self.begin(file, run, |load| if is_own { own.push(load) } else { self.queue(load) });
         }
         let marks = plan.iter().filter_map(|read| read.mark);
         marks.for_each(|page| self.frames.mark(&file.table, page));
         own
     }
 
-    /// Enters the pages of a run, in one load if there is memory that lies together for all, else in several.
-    fn begin(self: &Arc<Self>, file: &Arc<File<K>>, run: MissingRun) -> Vec<Arc<Load<K>>> {
-        let (mut loads, mut rest, purpose) = (Vec::new(), run.pages, run.purpose());
+    /// Enters the pages of a run, in one load if there is memory that lies together for all, else in several: `give` gets each.
+    fn begin(self: &Arc<Self>, file: &Arc<File<K>>, run: MissingRun, mut give: impl FnMut(Arc<Load<K>>)) {
+        let (mut rest, purpose) = (run.pages, run.purpose());
         let (mut reads, mut attempts) = (run.ids, 0);
         while !rest.is_empty() {
             let order = order_for_bytes(rest.len().bytes() as usize).expect("a run fits into a chunk");
             let Some(spare) = self.allocate(order, purpose) else { break };
             // The planned reads end with the last load that is begun for them.
             let is_last = u64::from(spare.len()) >= rest.len().get();
-            let own_reads = if is_last { core::mem::take(&mut reads) } else { Vec::new() };
-            // L1
-            let load = self.loads.lock().add(file, own_reads);
-            // Whoever meets one of the pages at once shall find something to run.
-            let mut place = load.filling.lock();
-            *place = self.frames.begin_load(&file.table, rest, run.ahead_from, load.id, spare);
-            let begun = place.as_ref().map(Filling::pages);
-            drop(place);
+            let own_reads = if is_last { &mut reads } else { &mut ReadIds::new() };
+            let begin = |id| self.frames.begin_load(&file.table, rest, run.ahead_from, id, spare);
+            // L1: a task that meets one of the pages looks for its load under the same lock.
+            let begun = self.loads.lock().add(file, own_reads, begin);
             match begun {
-                Some(pages) => {
+                Some((load, pages)) => {
                     rest.start = pages.end;
-                    loads.push(load);
+                    give(load);
                 }
                 None => {
-                    load.end(ReadResult::Refused);
                     // Others were quicker, or there is no node for the page: a few pages that leave give some back.
                     let is_missing = !self.frames.holds(&file.table, rest.start);
                     attempts += 1;
@@ -145,11 +160,10 @@ impl<K: Kernel> PageCache<K> {
             }
         }
         file.complete(&reads, ReadResult::Refused);
-        loads
     }
 
     /// The missing runs of a range, looked up without the lock, so they may be outdated.
-    fn missing(&self, file: &File<K>, pages: PageRange, found: &mut Vec<PageRange>) {
+    fn missing(&self, file: &File<K>, pages: PageRange, found: &mut MissingPages) {
         for page in pages.iter().filter(|page| !self.frames.holds(&file.table, *page)) {
             let end = page + PageCount::new(1);
             match found.last_mut() {
@@ -159,6 +173,9 @@ impl<K: Kernel> PageCache<K> {
         }
     }
 }
+
+/// What the caller runs of a plan: one load for a miss without a pattern.
+type OwnLoads<K> = SmallVec<[Arc<Load<K>>; 1]>;
 
 /// How many pages, as a power of two, leave at once for the nodes of their tables.
 const NODES_ORDER: u8 = 4;

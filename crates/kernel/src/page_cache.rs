@@ -6,7 +6,7 @@
 //!
 //! Owns: settings, loads, the list of files.
 //! Does not own: how memory is found (reclaim), the frames' states (frames), what a file does (file), the tasks themselves.
-//! Locks: `files` and `loads`, spin locks, neither held together with another but `File::dirty` before `files`.
+//! Locks: `files` and `loads`, spin locks, neither held together with another but `File::dirty` before `files`, and `loads` before the pool's.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};

@@ -13,7 +13,7 @@ use headwater_core::backing::Form;
 use headwater_core::cache::Evicted;
 use headwater_core::dirty::DirtyPages;
 use headwater_core::frame::{FileId, LoadId};
-use headwater_core::readahead::{ReadId, Readahead};
+use headwater_core::readahead::{ReadIds, Readahead};
 use headwater_core::table::PageTable;
 use headwater_core::units::PageIndex;
 use lock_api::Mutex;
@@ -101,7 +101,7 @@ pub(crate) struct Load<K: Kernel> {
     pub(crate) id: LoadId,
     pub(crate) file: Arc<File<K>>,
     /// The planned reads that end with this.
-    pub(crate) reads: Vec<ReadId>,
+    pub(crate) reads: ReadIds,
     pub(crate) filling: Mutex<K::SpinLock, Option<Filling<K>>>,
     pub(crate) is_over: AtomicBool,
     pub(crate) waiters: K::WaitQueue,
@@ -110,7 +110,8 @@ pub(crate) struct Load<K: Kernel> {
 /// All loads of a cache.
 pub(crate) struct Loads<K: Kernel> {
     pub(crate) next: u32,
-    pub(crate) by_id: BTreeMap<u32, Arc<Load<K>>>,
+    /// In the order of their numbers: few at a time, and those that end are among the first.
+    pub(crate) by_id: VecDeque<Arc<Load<K>>>,
     /// Loads that had no waiter when they were queued.
     pub(crate) queue: VecDeque<Arc<Load<K>>>,
 }

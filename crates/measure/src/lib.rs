@@ -8,7 +8,8 @@
 //!
 //! A suite says what is measured, in which ways, and which question that answers; all else is here.
 //
-// Owns: rounds, children, samples and what counts of them, comparisons, the three forms of a report, the standard streams of the programs.
+// Owns: rounds, children, samples and what counts of them, comparisons, the three forms of a report and the check of their files, the
+// standard streams of the programs.
 // Does not own: what is measured, and with which library: this crate knows none of headwater's engine.
 
 #![deny(unsafe_code)] // not forbidden, for the sake of `standard`
@@ -23,6 +24,7 @@ pub mod machine;
 mod page;
 pub mod process;
 pub mod report;
+pub mod result_file;
 pub mod rounds;
 pub mod row;
 pub mod section;
@@ -45,6 +47,6 @@ pub use row::{Better, Figures, Metric, Row, Whose, median};
 pub use section::{
     Bar, Bars, Curve, Curves, Figure, HeatMap, Line, Lines, Media, Method, Section, Table, sentence,
 };
-pub use statistics::Summary;
+pub use statistics::{Summary, interval};
 pub use table::{Column, Shown, terminal_width};
 pub use verdict::{Comparison, Limit, Verdict};

@@ -14,6 +14,7 @@
 //! | `suite` | its id |
 //! | `rows` | labels that tell a row from others (`id`, `name`, …), metrics by their names with what counts of all rounds (`null` where nothing was measured), for medians also `<name>_min` and `<name>_max`, and in `metrics` the samples of all rounds with unit and `better`: `higher` or `lower` |
 //! | `skipped` | rows that could not be measured: `id`, `name` and `reason`; of a suite that could not run at all the reason alone |
+//! | `failed` | of a suite that has failed, beside others that have not, the reason; it has no rows |
 //! | `notes` | what limits the results |
 //! | `answer` | the sentence of the text |
 //!
@@ -147,11 +148,20 @@ impl Findings {
 
     /// Of a suite that cannot run here: the reason, everywhere where its results would be.
     pub fn skipped(id: &'static str, title: &str, reason: &str) -> Findings {
+        Findings::without_rows("skipped", id, title, reason)
+    }
+
+    /// The same of a suite that has failed.
+    pub fn failed(id: &'static str, title: &str, reason: &str) -> Findings {
+        Findings::without_rows("failed", id, title, reason)
+    }
+
+    fn without_rows(word: &str, id: &'static str, title: &str, reason: &str) -> Findings {
         let mut json = envelope(id);
-        json.insert("skipped".to_owned(), json!(reason));
-        let notes = vec![format!("skipped: {reason}")];
+        json.insert(word.to_owned(), json!(reason));
+        let notes = vec![format!("{word}: {reason}")];
         let section = Section { id, title: title.to_owned(), notes, ..Section::default() };
-        let text = format!("skipped {id}: {reason}\n");
+        let text = format!("{word} {id}: {reason}\n");
         Findings { wide_text: text.clone(), text, json: Value::Object(json), section }
     }
 }
@@ -230,14 +240,18 @@ mod tests {
         assert_eq!(findings.section.notes, ["skipped mmap: no map", "warm"]);
     }
 
-    /// Goal: a suite that cannot run says why in the table, in the JSON and on the page.
+    /// Goal: a suite that cannot run, or has failed, says why in the table, in the JSON and on the page.
     #[test]
-    fn skipped_suites_say_why() {
+    fn suites_without_rows_say_why() {
         let findings = Findings::skipped("nop", "The ring", "a \"filter\" forbids it");
         assert_eq!(findings.text, "skipped nop: a \"filter\" forbids it\n");
         let expected = json!({"schema": 1, "suite": "nop", "skipped": "a \"filter\" forbids it"});
         assert_eq!(findings.json, expected);
         assert!(html(&[findings]).contains("Skipped: a &quot;filter&quot; forbids it."));
+        let findings = Findings::failed("ubc", "Files", "no room");
+        assert_eq!(findings.text, "failed ubc: no room\n");
+        assert_eq!(findings.json, json!({"schema": 1, "suite": "ubc", "failed": "no room"}));
+        assert!(html(&[findings]).contains("Failed: no room."));
     }
 
     /// Goal: one report stands by itself, several in a list, and both are JSON.

@@ -1,6 +1,6 @@
 //! Statistics: what several runs of a program are summed up to, by the same formulas as hyperfine's.
 //!
-//! Owns: mean, deviation, range, which runs are outliers, their words.
+//! Owns: mean, deviation, range, which runs are outliers, their words; where a mean lies.
 //! Does not own: which sample of a metric counts (`row`), whether rows differ (`verdict`).
 
 use crate::row::median;
@@ -49,6 +49,22 @@ impl Summary {
     }
 }
 
+/// Where the mean of what the values are samples of lies with 95 %, by Student's distribution. `None` of fewer than two.
+pub fn interval(values: &[f64]) -> Option<(f64, f64)> {
+    let count = values.len();
+    let quantile = QUANTILES.get(count.checked_sub(2)?).copied().unwrap_or(1.96);
+    let mean = values.iter().sum::<f64>() / count as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
+    let half = quantile * (variance / count as f64).sqrt();
+    Some((mean - half, mean + half))
+}
+
+/// 97.5 % of Student's distribution with 1, 2, … degrees of freedom; with more, nearly 1.96.
+const QUANTILES: [f64; 20] = [
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11,
+    2.10, 2.09, 2.09,
+];
+
 /// Those with a modified Z-score above the threshold: their distance from the median, in median absolute deviations (Iglewicz and
 /// Hoaglin, "How to detect and handle outliers", 1993).
 fn outliers(runs: &[f64]) -> Vec<usize> {
@@ -70,6 +86,14 @@ const OUTLIER_RUNS_MIN: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// From a table of Student's distribution: n = 3, mean 2, deviation 1.
+    #[test]
+    fn intervals_are_those_of_student() {
+        let (low, high) = interval(&[1.0, 2.0, 3.0]).unwrap();
+        assert!((low + 0.483).abs() < 0.01 && (high - 4.483).abs() < 0.01, "{low} {high}");
+        assert_eq!(interval(&[1.0]), None);
+    }
 
     /// Goal: each figure by its formula. Method: values worked out by hand.
     #[test]

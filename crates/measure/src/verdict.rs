@@ -1,8 +1,8 @@
 //! Verdict: what a comparison of rows says, and whether a promise is kept.
 //!
 //! ```text
-//!   rows ─► the best of headwater : the best rival ─► spreads overlap, or hardly apart? ─► no difference, else a ratio
-//!   a ratio : its limit ─► met, or MISSED
+//!   rows ─► the best of headwater : the best rival ─► round by round, where the ratio lies ─► around 1, or hardly apart? no difference
+//!   a ratio : its limit ─► met, or MISSED; by less than the spread, if the limit lies where the ratio may lie
 //! ```
 //
 // Owns: which rows are compared, when a difference is one, the line of a promise.
@@ -13,6 +13,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::row::{Better, Metric, Row, Whose};
+use crate::statistics;
 
 /// Two rows by one metric.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +26,7 @@ pub struct Comparison<'a> {
     pub ratio: f64,
     /// Whether the ratio is more than chance.
     pub outcome: Outcome,
-    /// Whether some sample of one lies among those of the other.
-    overlap: bool,
+    metrics: (&'a Metric, &'a Metric),
 }
 
 /// Of a comparison, seen from our side.
@@ -51,14 +51,15 @@ impl<'a> Comparison<'a> {
     pub fn of(ours: &'a Row, theirs: &'a Row, metric: &str) -> Option<Comparison<'a>> {
         let (one, other) = (ours.find(metric)?, theirs.find(metric)?);
         let ratio = Some(one.value()? / other.value()?).filter(|ratio| ratio.is_finite())?;
-        let outcome = match () {
-            () if is_better(one, other)? => Outcome::Better,
-            () if is_better(other, one)? => Outcome::Worse,
-            () => Outcome::NoDifference,
+        // Seen as if more were better.
+        let seen = |ratio: f64| if one.better == Better::Higher { ratio } else { 1.0 / ratio };
+        let outcome = match seen(ratio) {
+            _ if may_be(1.0, one, other) => Outcome::NoDifference,
+            ratio if ratio >= NOTEWORTHY => Outcome::Better,
+            ratio if 1.0 / ratio >= NOTEWORTHY => Outcome::Worse,
+            _ => Outcome::NoDifference,
         };
-        let (own, their) = (one.spread()?, other.spread()?);
-        let overlap = own.0 <= their.1 && their.0 <= own.1;
-        Some(Comparison { ours, theirs, ratio, outcome, overlap })
+        Some(Comparison { ours, theirs, ratio, outcome, metrics: (one, other) })
     }
 
     /// `1.50 × std buffered`, or that there is no difference to it.
@@ -79,14 +80,26 @@ pub fn best<'a>(rows: impl Iterator<Item = &'a Row>, metric: &str) -> Option<&'a
     best.map(|(row, ..)| row)
 }
 
-/// By a tenth, and no sample of one among the samples of the other.
-fn is_better(one: &Metric, other: &Metric) -> Option<bool> {
-    let (own, their) = (one.spread()?, other.spread()?);
-    let (own_value, their_value) = (one.value()?, other.value()?);
-    Some(match one.better {
-        Better::Higher => own_value >= their_value * NOTEWORTHY && own.0 > their.1,
-        Better::Lower => own_value * NOTEWORTHY <= their_value && own.1 < their.0,
-    })
+/// Whether the ratio of two metrics may be this: it lies where theirs lies with 95 %, and some sample of one, times this, lies among those of
+/// the other. One round decides.
+fn may_be(ratio: f64, ours: &Metric, theirs: &Metric) -> bool {
+    let (Some(own), Some(their)) = (ours.spread(), theirs.spread()) else { return false };
+    let meet = own.0 <= their.1 * ratio && their.0 * ratio <= own.1;
+    let interval = ratio_interval(&ours.samples, &theirs.samples);
+    meet && interval.is_some_and(|(low, high)| (low..=high).contains(&ratio))
+}
+
+/// Where the ratio of two rows lies, by the ratios of their rounds, which are interleaved; where one has more of them, by each row's own.
+fn ratio_interval(ours: &[f64], theirs: &[f64]) -> Option<(f64, f64)> {
+    let logarithms = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
+    let (own, their) = (logarithms(ours), logarithms(theirs));
+    let (low, high) = if own.len() == their.len() {
+        statistics::interval(&own.iter().zip(&their).map(|(own, their)| own - their).collect::<Vec<f64>>())?
+    } else {
+        let (own, their) = (statistics::interval(&own)?, statistics::interval(&their)?);
+        (own.0 - their.1, own.1 - their.0)
+    };
+    (low.is_finite() && high.is_finite()).then(|| (low.exp(), high.exp()))
 }
 
 /// Virtual disks differ by a few per cent from one run to the next.
@@ -120,21 +133,23 @@ pub struct Verdict {
     /// `None` for what is told without a promise.
     bar: Option<Limit>,
     is_met: bool,
-    /// Whether it is a ratio of rows of which the samples do not tell which is better.
-    no_difference: bool,
+    /// Whether the limit lies where the ratio may lie, so that other rounds may decide otherwise.
+    is_close: bool,
 }
 
 impl Verdict {
     /// Holds the ratio of two rows against a limit.
     pub fn of(title: impl Into<String>, comparison: &Comparison<'_>, limit: Limit) -> Verdict {
-        Verdict { no_difference: comparison.overlap, ..Verdict::new(title, comparison.ratio, limit) }
+        let (Limit::AtLeast(bar) | Limit::AtMost(bar)) = limit;
+        let is_close = may_be(bar, comparison.metrics.0, comparison.metrics.1);
+        Verdict { is_close, ..Verdict::new(title, comparison.ratio, limit) }
     }
 
     /// Holds a figure against a limit.
     pub fn new(title: impl Into<String>, measured: f64, bar: impl Into<Option<Limit>>) -> Verdict {
         let bar = bar.into();
         let is_met = bar.is_none_or(|bar| bar.is_met(measured));
-        Verdict { title: title.into(), measured, bar, is_met, no_difference: false }
+        Verdict { title: title.into(), measured, bar, is_met, is_close: false }
     }
 }
 
@@ -146,10 +161,10 @@ impl fmt::Display for Verdict {
             Some(Limit::AtLeast(limit)) => (">=", limit),
             Some(Limit::AtMost(limit)) => ("<=", limit),
         };
-        let verdict = match (self.is_met, self.no_difference) {
+        let verdict = match (self.is_met, self.is_close) {
             (true, false) => "met",
-            (true, true) => "met, no difference",
-            (false, true) => "no difference",
+            (true, true) => "met by less than the spread",
+            (false, true) => "MISSED by less than the spread",
             (false, false) => "MISSED",
         };
         write!(f, "{title:<66} {measured:>9.3} {sign}{limit:>5}  {verdict}")
@@ -170,7 +185,7 @@ mod tests {
         Comparison::of(&ours, &theirs, "it").unwrap().outcome
     }
 
-    /// Goal: a difference takes a tenth and rounds that do not overlap, and knows which way is better.
+    /// Goal: a difference takes a tenth, and rounds of which nearly each shows it; it knows which way is better, and more rounds tell more.
     #[test]
     fn differences() {
         use Better::{Higher, Lower};
@@ -178,8 +193,14 @@ mod tests {
         assert_eq!(outcome(Higher, &[10.0, 11.0], &[20.0, 21.0]), Outcome::Worse);
         assert_eq!(outcome(Higher, &[10.0, 30.0], &[15.0, 15.0]), Outcome::NoDifference);
         assert_eq!(outcome(Higher, &[10.5], &[10.0]), Outcome::NoDifference);
+        assert_eq!(outcome(Higher, &[12.0, 12.4, 11.6, 12.2], &[10.0, 10.1, 9.9]), Outcome::Better);
         assert_eq!(outcome(Lower, &[10.0], &[20.0]), Outcome::Better);
         assert_eq!(outcome(Lower, &[20.0], &[10.0]), Outcome::Worse);
+        // One bad round of the other.
+        assert_eq!(outcome(Higher, &[3520.0, 3444.0, 3631.0], &[2902.0, 960.0, 3276.0]), Outcome::Better);
+        // A fifth apart, with rounds that go along with each other, and one bad round each.
+        let [ours, theirs] = [[12.0, 9.0, 12.3, 13.0, 11.8], [10.0, 7.6, 10.1, 10.7, 9.9]];
+        assert_eq!(outcome(Higher, &ours, &theirs), Outcome::Better);
     }
 
     /// Goal: the rival is the best of the peers, and limits are none.
@@ -205,9 +226,15 @@ mod tests {
         assert!(Verdict::new("a", 1.0, Limit::AtLeast(1.0)).to_string().ends_with(">=    1  met"));
         assert!(Verdict::new("a", 1.1, Limit::AtMost(1.0)).to_string().ends_with("MISSED"));
         assert!(Verdict::new("a", 0.1, None).is_met);
-        let rows = [("a", Whose::Headwater, [9.5, 10.1]), ("b", Whose::Peer, [10.0, 10.0])];
-        let rows = rows.map(|(name, whose, values)| row(name, whose, Better::Higher, &values));
-        let even = Verdict::of("a", &Comparison::of_best(rows.iter(), "it").unwrap(), Limit::AtLeast(1.0));
-        assert!(!even.is_met && even.to_string().ends_with("no difference"), "{even}");
+        let told = |values: [f64; 3], limit| {
+            let rows = [("a", Whose::Headwater, values), ("b", Whose::Peer, [10.0; 3])];
+            let rows = rows.map(|(name, whose, values)| row(name, whose, Better::Higher, &values));
+            Verdict::of("a", &Comparison::of_best(rows.iter(), "it").unwrap(), limit).to_string()
+        };
+        assert!(told([9.5, 9.9, 10.1], Limit::AtLeast(1.0)).ends_with("  MISSED by less than the spread"));
+        assert!(told([9.9, 10.1, 10.2], Limit::AtLeast(1.0)).ends_with("  met by less than the spread"));
+        // Not a difference, and yet far from what was promised.
+        assert!(told([9.5, 9.9, 10.1], Limit::AtLeast(1.3)).ends_with("  MISSED"));
+        assert!(told([9.5, 9.9, 10.1], Limit::AtMost(0.5)).ends_with("  MISSED"));
     }
 }

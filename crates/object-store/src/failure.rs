@@ -17,6 +17,9 @@ pub(crate) enum Failure {
     /// Asking for length and times failed.
     #[error("failed to get the metadata of {path:?}: {source}")]
     Metadata { path: PathBuf, source: io::Error },
+    /// The path leads to another object, or another version of it, than the one that was described.
+    #[error("{path:?} has changed since its head")]
+    Changed { path: PathBuf },
     /// The file is shorter than the range.
     #[error("range {start}..{end} of {path:?} reaches beyond its {length_bytes} bytes")]
     OutOfRange { path: PathBuf, start: u64, end: u64, length_bytes: u64 },

@@ -37,12 +37,14 @@ macro_rules! file_system {
         /// - [`ObjectStore::get_opts`] returns a stream and never an open file: a reader that got one would read around the cache.
         ///   With `head` it does not open the file, so it succeeds without the permission to read.
         /// - Files are kept open for the next reads, up to 256, or fewer where the process may have less than 4096 descriptors.
-        ///   What another program deletes keeps its space until the file is closed, ten seconds after its last use, at the next
-        ///   get of another object.
+        ///   What another program deletes keeps its space until the file is closed: ten to twenty seconds after its last use.
         /// - Reads need no thread of the executor's blocking pool. Writing, listing and deleting do, as they are
         ///   `LocalFileSystem`'s own.
-        /// - A get with `head`, and one of a file that is kept open, ask for the length and the times of the file in the executor's thread.
-        ///   On a network file system that may take as long as its server takes to answer.
+        /// - A get with `head`, and one of a file that is kept open, ask for the length and the times of the file in the executor's thread,
+        ///   and a file whose path the kernel knows is opened there. On a network file system that may take as long as its server takes to
+        ///   answer.
+        /// - The bytes of a get with `head` are an error if the object has changed since; `get_ranges` of a folder is `NotFound`, as every get
+        ///   of one is.
         #[derive(Clone, Debug)]
         pub struct HeadwaterFileSystem {
             local: LocalFileSystem,
@@ -94,7 +96,8 @@ macro_rules! file_system {
                 self.local.path_to_filesystem(location)
             }
 
-            /// Keeps no file open by which a location was known until now.
+            /// Closes the file that is kept open for a location. Before a change, so that the thread that deletes or replaces it also frees
+            /// its space, even if the future of the change is dropped; and after it, for gets meanwhile.
             fn changed(&self, location: &Path) {
                 if let Ok(path) = self.local.path_to_filesystem(location) {
                     self.store.changed(&path);
@@ -105,6 +108,7 @@ macro_rules! file_system {
         #[async_trait]
         impl ObjectStore for HeadwaterFileSystem {
             async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+                self.changed(location);
                 let outcome = self.local.put_opts(location, payload, opts).await;
                 self.changed(location);
                 outcome
@@ -123,10 +127,14 @@ macro_rules! file_system {
                 let path = self.local.path_to_filesystem(location)?;
                 let wanted = if options.range.is_some() { Wanted::Named } else { Wanted::Unknown };
                 if options.head {
-                    let meta = meta(location, self.store.status(&path).map_err(error)?);
+                    let status = self.store.status(&path).map_err(error)?;
+                    let meta = meta(location, status);
                     let range = requested(&options, &meta)?;
                     let (store, of) = (self.store.clone(), range.clone());
-                    let opened = async move { Ok(bytes($crate::stream::stream(store.open(&path).await.map_err(error)?, of, wanted))) };
+                    let opened = async move {
+                        let object = store.open_same(&path, status).await.map_err(error)?;
+                        Ok(bytes($crate::stream::stream(object, of, wanted)))
+                    };
                     return Ok(result(stream::once(opened).flat_map(flattened).boxed(), meta, range));
                 }
                 let object = self.store.open(&path).await.map_err(error)?;
@@ -143,8 +151,9 @@ macro_rules! file_system {
 
             fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
                 let this = self.clone();
-                let deleted = self.local.delete_stream(locations);
-                deleted.inspect(move |location| location.iter().for_each(|location| this.changed(location))).boxed()
+                let changed = move |location: &Result<Path>| location.iter().for_each(|location| this.changed(location));
+                let deleted = self.local.delete_stream(locations.inspect(changed.clone()).boxed());
+                deleted.inspect(changed).boxed()
             }
 
             fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -160,15 +169,17 @@ macro_rules! file_system {
             }
 
             async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+                self.changed(to);
                 let outcome = self.local.copy_opts(from, to, options).await;
                 self.changed(to);
                 outcome
             }
 
             async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+                let changed = || [from, to].map(|location| self.changed(location));
+                changed();
                 let outcome = self.local.rename_opts(from, to, options).await;
-                self.changed(from);
-                self.changed(to);
+                changed();
                 outcome
             }
         }
@@ -188,6 +199,7 @@ macro_rules! file_system {
             }
 
             async fn complete(&mut self) -> Result<PutResult> {
+                self.file_system.changed(&self.location);
                 let outcome = self.local.complete().await;
                 self.file_system.changed(&self.location);
                 outcome

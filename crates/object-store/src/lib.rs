@@ -40,6 +40,7 @@ compile_error!(
     "turn on the feature of your version of object_store: object-store-0-13, object-store-0-14 or both"
 );
 
+mod ahead;
 mod failure;
 mod filesystem;
 mod object;

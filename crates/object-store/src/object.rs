@@ -4,10 +4,12 @@
 //! Does not own: which parts are read (stream, ranges), the cache (`headwater`).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use headwater::{ByteRange, File, View};
 
+use crate::ahead::{Ahead, Share};
 use crate::failure::Failure;
 use crate::status::Status;
 
@@ -16,13 +18,14 @@ use crate::status::Status;
 pub(crate) struct Object {
     file: File,
     status: Status,
+    ahead: Arc<Ahead>,
 }
 
 impl Object {
     /// The object of a file that was opened by its path.
-    pub(crate) fn of(file: File) -> Object {
+    pub(crate) fn of(file: File, ahead: Arc<Ahead>) -> Object {
         let status = file.opened_as().expect("a file with a path was opened").into();
-        Object { file, status }
+        Object { file, status, ahead }
     }
 
     /// What the file was when it was opened.
@@ -38,6 +41,11 @@ impl Object {
     /// Starts reading ranges, without waiting. What goes wrong is met again, and reported, by the read that needs the bytes.
     pub(crate) fn read_early(&self, ranges: &[ByteRange]) {
         let _ = self.file.will_need(ranges);
+    }
+
+    /// What one more reader may have in flight. A reader of one piece at most is never ahead of itself, and needs none.
+    pub(crate) fn share(&self) -> Arc<Share> {
+        self.ahead.share()
     }
 
     /// How far ahead of a sequential reader this file is read.
@@ -83,13 +91,7 @@ pub(crate) fn in_one_piece(view: View) -> Bytes {
     if view.len() < SHARED_BYTES_MIN { view.to_vec().into() } else { view.into_bytes() }
 }
 
-/// Where the piece ends that begins at an offset: pieces after the first lie on multiples of their size.
-pub(crate) fn piece_end(start: u64) -> u64 {
-    (start / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES)
-}
-
-/// Bytes of named ranges in flight at once: they keep a fast device busy for ten milliseconds, and take little of the memory of an
-/// engine.
+/// Bytes of named ranges in flight at once, where the engine has the memory: they keep a fast device busy for ten milliseconds.
 pub(crate) const IN_FLIGHT_BYTES: u64 = 32 << 20;
 
 /// Ranges up to this size are left to the readahead of the file: a reader that names many small ones in order gains by it. Behind

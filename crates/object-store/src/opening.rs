@@ -5,7 +5,8 @@
 //!                                    └─ it has to ask a device ──────────► opened by a thread of ours ─► the task is woken
 //! ```
 //!
-//! The probe takes two system calls, a tenth of what waking another thread does, and nearly always suffices.
+//! The probe takes two system calls, a tenth of what waking another thread does, and nearly always suffices. On a network file system the
+//! kernel may know a path and ask the server all the same when it opens the file: the executor then waits for that.
 //!
 //! Owns: the choice, the threads.
 //! Does not own: which files are opened (store).

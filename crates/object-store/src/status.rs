@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use headwater::OpenedAs;
+use rustix::fs::Statx;
 
 /// Identity, length and times of a file. Two equal ones: the same file, unchanged as far as its times show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,19 @@ impl Status {
     pub(crate) fn e_tag(&self) -> String {
         let since = self.last_modified().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         format!("{:x}-{:x}-{:x}", self.inode, since.as_micros(), self.length_bytes)
+    }
+}
+
+impl From<&Statx> for Status {
+    fn from(found: &Statx) -> Status {
+        let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
+        Status {
+            device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            length_bytes: found.stx_size,
+            modified: time(found.stx_mtime),
+            changed: time(found.stx_ctime),
+        }
     }
 }
 

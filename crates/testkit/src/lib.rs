@@ -4,6 +4,7 @@
 //!   Pattern ──────── contents that are a function of the offset
 //!   Rng, SeedGuard ─ randomness that can be replayed
 //!   LoopMount ────── a real ext4, xfs or btrfs for one test
+//!   FuseMount ────── a file system that stops to answer
 //!   Trace ────────── accesses to pages, for what decides which of them stay in memory
 //!   on_each ──────── every driver on every file system
 //!   make_cold ────── the next read comes from the device
@@ -32,6 +33,7 @@ mod forbid_nameless;
 mod forbid_uring;
 #[allow(unsafe_code)] // `fork(2)` is nowhere to be had without
 mod fork;
+mod fuse;
 #[allow(unsafe_code)] // as is a signal to one thread
 mod hang;
 #[allow(unsafe_code)] // and what the allocator knows
@@ -58,6 +60,7 @@ pub use forbid_uring::{
     forbid_threads_here, forbid_userfaultfd, run_self_with_env, spawn_self_with_env,
 };
 pub use fork::{Ended, forked_status, run_forked, stuck_in_kernel, time_fork};
+pub use fuse::FuseMount;
 pub use heap::trim_heap;
 pub use lazy::take_lazy_memory;
 pub use matrix::{on_each, with_uring};

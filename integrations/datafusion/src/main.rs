@@ -1,4 +1,7 @@
 //! headwater-tpch: the command.
+//!
+//! Owns: what is printed.
+//! Does not own: what can be typed (`args`), what is done (the library).
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +14,7 @@ use clap::Parser;
 use headwater_datafusion::args::{Action, Command, Generate, Run};
 use headwater_datafusion::data::{self, Layout};
 use headwater_datafusion::{Error, Result, one, run};
-use headwater_measure::report;
+use headwater_measure::{report, result_file};
 
 fn main() -> ExitCode {
     match act(&Command::parse().action) {
@@ -56,6 +59,9 @@ fn generate(arguments: &Generate) -> Result<ExitCode> {
 }
 
 fn compare(arguments: &Run) -> Result<ExitCode> {
+    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+        result_file::check(path).map_err(|source| Error::File { path: path.clone(), source })?;
+    }
     let (findings, is_whole) = run(arguments)?;
     print(&findings.text)?;
     let findings = [findings];

@@ -3,7 +3,7 @@
 //! Owns: what is shown, ratios and their intervals.
 //! Does not own: taking figures (`compare`).
 
-use headwater_measure::{Better, Figure, Figures, Media, Metric, Row, Table, Whose, median};
+use headwater_measure::{Better, Figure, Figures, Media, Metric, Row, Table, Whose, interval, median};
 
 use crate::queries::Query;
 use crate::stores::Kind;
@@ -18,6 +18,11 @@ pub struct Way {
     pub samples: Vec<Figures>,
     /// Why it has no more samples.
     pub failure: Option<String>,
+}
+
+/// Whether a query has failed in none of its ways.
+pub fn is_whole(ways: &[Way], query: &str) -> bool {
+    ways.iter().all(|way| way.query.name != query || way.failure.is_none())
 }
 
 impl Way {
@@ -163,22 +168,6 @@ fn ratio_words((ours, theirs): (&Way, &Way)) -> Option<String> {
     })
 }
 
-/// Student's interval of the mean.
-fn interval(values: &[f64]) -> Option<(f64, f64)> {
-    let count = values.len();
-    let quantile = QUANTILES.get(count.checked_sub(2)?).copied().unwrap_or(1.96);
-    let mean = values.iter().sum::<f64>() / count as f64;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
-    let half = quantile * (variance / count as f64).sqrt();
-    Some((mean - half, mean + half))
-}
-
-/// 97.5 % of Student's distribution with 1, 2, … degrees of freedom; with more, nearly 1.96.
-const QUANTILES: [f64; 20] = [
-    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11,
-    2.10, 2.09, 2.09,
-];
-
 fn whose(store: Kind) -> Whose {
     if store == Kind::Headwater { Whose::Headwater } else { Whose::Peer }
 }
@@ -213,14 +202,6 @@ mod tests {
         assert_eq!(ratio_words((&way(Kind::Headwater, &[1.0]), &theirs)).unwrap(), "0.50");
         let failed = Way { failure: Some("killed".to_owned()), ..ours };
         assert_eq!(ratio_words((&failed, &theirs)), None);
-    }
-
-    /// From a table of Student's distribution: n = 3, mean 2, deviation 1.
-    #[test]
-    fn intervals_are_those_of_student() {
-        let (low, high) = interval(&[1.0, 2.0, 3.0]).unwrap();
-        assert!((low + 0.483).abs() < 0.01 && (high - 4.483).abs() < 0.01, "{low} {high}");
-        assert_eq!(interval(&[1.0]), None);
     }
 
     /// Goal: a query that one store has not finished is in no sum, and each store has its line.

@@ -87,6 +87,7 @@ fn direct_files_go_to_the_node() {
         use Kind::{Append, Read, SetLen, Sync, Write};
         assert_eq!(calls, [Read, Read, Read, Write, Append, SetLen, Sync]);
         assert_eq!(file.with_page_or_insert(PageIndex::new(0), |_| ()), Err(VfsError::InvalidInput));
+        assert_eq!(file.with_page_or_insert(PageIndex::MAX, |_| ()), Err(VfsError::InvalidInput));
         assert_eq!(file.mark_dirty(PageIndex::new(0)), Err(VfsError::InvalidInput));
         assert!(file.with_page(PageIndex::new(0), |page| page.is_none()));
         assert_eq!(node.take_calls(), []);

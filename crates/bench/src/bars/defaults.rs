@@ -26,6 +26,7 @@ use headwater_measure::{Figures, Meter, child};
 use headwater_testkit::Rng;
 
 use crate::contest::{Contest, Runs};
+use crate::folder::Guard;
 use crate::pages::{Offsets, PAGE, random_loop, shuffle};
 use crate::setup::Bench;
 use crate::tools;
@@ -90,7 +91,7 @@ pub(super) fn confined<'a>(bench: &'a Bench<'a>) -> io::Result<Contest<'a>> {
         contest.optional(name, move || {
             tools::make_cold(&bench.options.file)?;
             let cgroup =
-                MemoryCgroup::new(LIMIT_BYTES, |path| Ok(RemovedDir(path))).map_err(io::Error::other)?;
+                MemoryCgroup::new(LIMIT_BYTES, |path| Guard::over(&path)).map_err(io::Error::other)?;
             let mut command = command(bench, Work::Confined, side, bytes)?;
             command
                 .args(["--seconds", &bench.options.seconds.to_string()])
@@ -152,18 +153,10 @@ fn has(contest: &mut Contest<'_>, file: &Path, wanted_bytes: u64) -> io::Result<
 }
 
 fn command(bench: &Bench<'_>, work: Work, side: Side, bytes: u64) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command.args(["default-arm", &tools::name_of(work), &tools::name_of(side)]);
     command.arg(&bench.options.file).args(["--bytes", &bytes.to_string()]);
     Ok(command)
-}
-
-struct RemovedDir(PathBuf);
-
-impl Drop for RemovedDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
 
 /// What is read, in one way or the other.

@@ -36,10 +36,12 @@ pub(super) fn cat<'a>(bench: &'a Bench<'a>) -> io::Result<Contest<'a>> {
     });
     let length_bytes = warm.metadata()?.len();
     let pipe = |tool: &Path, verb: &str| {
-        let command = format!("'{}' {verb} '{}' | wc -c > /dev/null", tool.display(), warm.display());
+        // The status is that of the last command: a cat that fails is known by what comes out of it.
+        let command = format!("[ \"$(\"$1\" {verb} \"$2\" | wc -c)\" -eq {length_bytes} ]");
+        let tool = tool.to_owned();
         move || {
             tools::make_warm(warm)?;
-            tools::shell(&command, length_bytes)
+            tools::shell(&command, &[tool.as_os_str(), warm.as_os_str()], length_bytes)
         }
     };
     let options = bench.options;

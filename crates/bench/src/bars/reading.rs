@@ -11,6 +11,7 @@ use std::rc::Rc;
 use headwater_measure::{Figures, child, syscalls};
 use serde_json::Value;
 
+use super::readahead::KernelReadahead;
 use crate::arms::{self, Arm, HotFiles};
 use crate::contest::{Contest, Runs};
 use crate::setup::Bench;
@@ -23,13 +24,13 @@ pub(super) fn scan<'a>(bench: &'a Bench<'a>) -> io::Result<Contest<'a>> {
     for (name, options) in FIO_SCANS {
         contest.optional(name, move || fio_cold(file, &options.map(str::to_owned)));
     }
-    contest.note(
-        "128K: the kernel's read_ahead_kb is 128 while these rows run; if you interrupt, it may have to be put back",
-    );
+    contest.note("128K: the kernel's read_ahead_kb is 128 while these rows run");
     contest.several("headwater bench scan, readahead 128 KiB", || {
-        let _readahead = tools::KernelReadahead::set_kib(file, "128")?;
+        let _readahead = KernelReadahead::set_kib(file, "128")?;
         suite(bench, file, "128K, ", &SCAN)
     });
+    // Only root may set it.
+    contest.make_optional();
     Ok(contest)
 }
 
@@ -149,7 +150,7 @@ pub(super) fn suite(bench: &Bench<'_>, file: &Path, tag: &str, arguments: &[&str
 
 /// A round of a row of `peers`, std and headwater alone.
 fn peers(bench: &Bench<'_>, row: &str) -> io::Result<Runs> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command.args(["peers", "--only", row, "--peers", "std", "--rounds", "1", "--json"]);
     command.args(["--seconds", &bench.options.seconds.to_string(), "--file"]).arg(&bench.options.file);
     command.arg("--dir").arg(bench.folder.path());

@@ -87,7 +87,7 @@ fn system_calls(side: Side, file: &Path, trace: &Path) -> io::Result<f64> {
 }
 
 fn command(side: Side, file: &Path) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command.args(["one-page", &tools::name_of(side)]).arg(file).stdin(Stdio::null());
     Ok(command)
 }

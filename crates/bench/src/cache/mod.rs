@@ -194,7 +194,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
 }
 
 fn command(arm: Arm, file: &Path, options: &Options) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command
         .args(["cache-arm", &name_of(arm), "--pages", &options.pages.to_string()])
         .args(["--seconds", &options.seconds.to_string(), "--values", &name_of(options.values), "--file"])

@@ -15,7 +15,9 @@
 mod markdown;
 mod picture;
 
-use std::io;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -91,7 +93,11 @@ const SOURCES: [Source; 15] = [
         let [shrink, rounds] =
             [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
         let [file, seconds] = [file.display().to_string(), options.seconds.to_string()];
-        words(["bars", "--file", &file, "--rounds", &rounds, "--seconds", &seconds, "--shrink", &shrink])
+        let headwater = options.headwater.display().to_string();
+        let mut arguments =
+            words(["bars", "--file", &file, "--rounds", &rounds, "--seconds", &seconds, "--shrink", &shrink]);
+        arguments.extend(words(["--headwater", &headwater]));
+        arguments
     }),
     ("peers", false, |options, file| {
         let [file, dir] = [file.display(), options.dir.display()].map(|path| path.to_string());
@@ -163,6 +169,8 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         return figures.store(&options.root);
     }
     let chosen = chosen(&options.only)?;
+    // What cannot be written after an hour is found out now.
+    figures.store(&options.root)?;
     check_static(&options.headwater)?;
     // Before a chapter changes the documents.
     let commit = told("git", &["describe", "--always", "--dirty"]);
@@ -195,7 +203,7 @@ fn measure(
     commit: &str,
 ) -> io::Result<Chapter> {
     let &(id, by_command, arguments) = source;
-    let program = if by_command { options.headwater.clone() } else { std::env::current_exe()? };
+    let program = if by_command { options.headwater.clone() } else { tools::this_program() };
     let json = folder.join(format!("{id}.json"));
     let arguments = arguments(options, file);
     let status =
@@ -251,19 +259,31 @@ impl Figures {
         self.chapters.sort_by_key(place);
     }
 
+    /// What was measured first, and each file in the place of the old one once it is whole.
     fn store(&self, root: &Path) -> io::Result<()> {
+        let write = |name: &str, text: String| {
+            let path = root.join(name);
+            replace(&path, &text).map_err(|error| about(&path, error))
+        };
+        write(STORE, serde_json::to_string_pretty(self)? + "\n")?;
         let path = root.join("README.md");
         let readme = std::fs::read_to_string(&path).map_err(|error| about(&path, error))?;
         let readme = markdown::readme(&readme, self).map_err(io::Error::other)?;
-        let write = |name: &str, text: String| {
-            let path = root.join(name);
-            std::fs::write(&path, text).map_err(|error| about(&path, error))
-        };
-        write(STORE, serde_json::to_string_pretty(self)? + "\n")?;
         write(DOCUMENT, markdown::document(self))?;
         write(PICTURE, picture::picture(self))?;
         write("README.md", readme)
     }
+}
+
+/// Puts a file in the place of the one at a path, or of the one that a link there leads to, with its permissions.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let permissions = path.metadata().map_or(Permissions::from_mode(0o644), |old| old.permissions());
+    let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
+    let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(&path)?;
+    Ok(())
 }
 
 const STORE: &str = "docs/benchmarks.json";
@@ -284,6 +304,21 @@ mod tests {
         assert_eq!(read(PICTURE), picture::picture(&figures));
         let readme = read("README.md");
         assert_eq!(readme, markdown::readme(&readme, &figures).unwrap());
+    }
+
+    /// Goal: the program that is given is the one that is measured. Method: the arguments of the chapter that runs this program, which
+    /// has a default of its own.
+    #[test]
+    fn the_given_program_is_measured() {
+        use clap::{Args, FromArgMatches};
+        let command = Options::augment_args(clap::Command::new("figures"));
+        let matches = command.get_matches_from(["figures", "--headwater", "/opt/headwater"]);
+        let options = Options::from_arg_matches(&matches).unwrap();
+        let arguments = SOURCES[0].2(&options, Path::new("file"));
+        assert!(
+            arguments.windows(2).any(|words| words == ["--headwater", "/opt/headwater"]),
+            "{arguments:?}"
+        );
     }
 
     /// Goal: a chapter replaces the one of its name, and all stand in the order of the document.

@@ -33,8 +33,8 @@ pub(crate) struct Options {
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// Bytes of a record.
-    #[arg(long, default_value_t = 128)]
-    record_bytes: usize,
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=RECORD_BYTES_MAX))]
+    record_bytes: u32,
     /// Seconds of each run of an arm.
     #[arg(long, default_value_t = 1.0, value_parser = tools::seconds)]
     seconds: f64,
@@ -130,7 +130,7 @@ fn contest<'a>(options: &'a Options, shape: &'a Shape, folder: &'a Path) -> Cont
 }
 
 fn command(arm: Arm, shape: &Shape, options: &Options, file: &Path) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command
         .args(["log-arm", &name_of(arm)])
         .arg(file)
@@ -151,6 +151,9 @@ impl ArmOptions {
 }
 
 const THREADS: &[Arm] = &[Arm::Std, Arm::Headwater, Arm::HeadwaterTwoCalls, Arm::HeadwaterCached];
+
+/// Far more than a log appends at once; each caller has one.
+const RECORD_BYTES_MAX: i64 = 64 << 20;
 
 const SHAPES: [Shape; 5] = [
     Shape {

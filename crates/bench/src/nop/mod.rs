@@ -93,11 +93,12 @@ enum Work {
 /// A library, and a way to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Arm {
-    /// headwater, a ring that any thread may use and all share; requests in batches, reads into its own arena.
+    /// headwater, a driver that any thread may use and all share, its entries divided among a ring for each processor; requests in
+    /// batches, reads into its own arena.
     AnyThread,
     /// The same, with memory that the ring does not know.
     AnyThreadUnregistered,
-    /// The same as the first, with a kernel thread that submits.
+    /// The same as the first with one ring, and a kernel thread that submits.
     AnyThreadSqpoll,
     /// The same as the first, each request submitted and awaited by itself, submissions together.
     AnyThreadPlug,
@@ -239,7 +240,7 @@ fn syscalls_of(arm: Arm, shape: Shape, options: &Options, file: &Path) -> io::Re
 }
 
 fn command(arm: Arm, shape: Shape, options: &Options, file: &Path, seconds: f64) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command
         .args(["nop-arm", &name_of(arm), "--affinity", &options.affinity.to_string()])
         .args(["--threads", &shape.threads.to_string(), "--entries", &shape.entries.to_string()])

@@ -104,10 +104,11 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         Row::all().filter(|row| options.only.is_empty() || options.only.contains(row)).collect();
     contest::begin(options.json.iter().flatten().next().map(PathBuf::as_path))?;
     let fixture = Fixture::make(options, &rows)?;
-    let (mut all, mut verdicts) = (Vec::new(), Vec::new());
+    let (mut all, mut verdicts, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let outcome = contest(row, &fixture, options).run(row.id(), options.rounds, &promises(row))?;
         verdicts.extend(outcome.verdicts.into_iter().next());
+        failed.extend(outcome.failed);
         all.push(outcome.report.findings());
         if is_text {
             tools::print(&all[all.len() - 1].text)?;
@@ -121,13 +122,13 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         let section = Section { id: "mean", ..Section::default() };
         all.push(Report { section, fields, ..Report::default() }.findings());
     }
-    match &options.json {
-        Some(None) => tools::print(&format!("{}\n", report::json_as("peers", &all))),
-        path => contest::finish("peers", &all, &[], path.iter().flatten().next().map(PathBuf::as_path)),
+    if !is_text {
+        tools::print(&format!("{}\n", report::json_as("peers", &all)))?;
     }
+    contest::finish("peers", &all, &failed, options.json.iter().flatten().next().map(PathBuf::as_path))
 }
 
-/// All arms of a row. One that fails, or reads other bytes than the first did, has no figures.
+/// All arms of a row. One that fails, or reads other bytes than the first did, has no figures. Those of headwater must not.
 fn contest<'a>(row: Row, fixture: &'a Fixture, options: &'a Options) -> Contest<'a> {
     let is_wanted = |arm: &Arm| {
         let peer = arm.peer();
@@ -137,11 +138,16 @@ fn contest<'a>(row: Row, fixture: &'a Fixture, options: &'a Options) -> Contest<
     let first = Rc::new(OnceCell::new());
     for arm in row.arms().into_iter().filter(is_wanted) {
         let first = Rc::clone(&first);
-        contest.optional(name_of(arm), move || {
+        contest.way(name_of(arm), move || {
+            let lacks = |error: io::Error| io::Error::new(io::ErrorKind::Unsupported, error);
+            fixture.prepare(row, arm).map_err(lacks)?;
             let sample = measure_once(row, arm, fixture, options)?;
             compare(first.get_or_init(|| (arm, sample.sum)), sample.sum)?;
             Ok(sample.figures(row))
         });
+        if arm.peer() != Peer::Headwater {
+            contest.make_optional();
+        }
     }
     contest
 }
@@ -173,8 +179,7 @@ fn mean(verdicts: &[Verdict]) -> Option<Verdict> {
 }
 
 fn measure_once(row: Row, arm: Arm, fixture: &Fixture, options: &Options) -> io::Result<Sample> {
-    fixture.prepare(row, arm)?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command
         .args([OsStr::new("peers-arm"), OsStr::new(&name_of(row)), OsStr::new(&name_of(arm))])
         .args(["--seconds", &options.seconds.to_string(), "--files", &options.files.to_string()])

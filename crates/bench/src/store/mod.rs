@@ -148,7 +148,7 @@ fn prepare(row: Row, arm: Arm, options: &Options, folder: &Path) -> io::Result<(
 }
 
 fn command(row: Row, arm: Arm, options: &Options, folder: &Path) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(tools::this_program());
     command
         .args(["store-arm", &name_of(row), &name_of(arm), "--folder"])
         .arg(folder)

@@ -108,7 +108,7 @@ impl ArmOptions {
     }
 
     fn command(&self) -> io::Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(tools::this_program());
         command
             .args(["write-arm", &tools::name_of(self.work), &tools::name_of(self.side)])
             .args([

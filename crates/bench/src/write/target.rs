@@ -45,7 +45,7 @@ impl Target {
 
     pub(super) fn sync(&self) -> io::Result<()> {
         match self {
-            Target::Headwater(file) => Ok(file.sync_data()?),
+            Target::Headwater(file) => Ok(file.sync_all()?),
             Target::Std(file) => file.sync_all(),
         }
     }

@@ -171,22 +171,18 @@ pub(crate) fn copy<'a>(bench: &'a Bench<'a>) -> Outcome<'a> {
     let source = file(bench, &mut contest, 8192, 2)?;
     contents::make(&source.path, source.mib << 20)?;
     let copy = bench.path("copy");
-    let (from, to, ours, theirs) =
-        (source.path.display(), copy.display(), headwater.display(), gnu.display());
-    for (name, command) in [
-        ("headwater cp", format!("'{ours}' cp --reflink=never '{from}' '{to}'")),
-        ("GNU cp", format!("'{theirs}' --reflink=never '{from}' '{to}'")),
-        (
-            "headwater cp and sync",
-            format!("'{ours}' cp --sync --reflink=never '{from}' '{to}' && sync '{to}'"),
-        ),
-        ("GNU cp and sync", format!("'{theirs}' --reflink=never '{from}' '{to}' && sync '{to}'")),
+    for (name, program, command) in [
+        ("headwater cp", headwater, r#""$1" cp --reflink=never "$2" "$3""#),
+        ("GNU cp", gnu, r#""$1" --reflink=never "$2" "$3""#),
+        ("headwater cp and sync", headwater, r#""$1" cp --sync --reflink=never "$2" "$3" && sync "$3""#),
+        ("GNU cp and sync", gnu, r#""$1" --reflink=never "$2" "$3" && sync "$3""#),
     ] {
         let (path, length_bytes, copy) = (source.path.clone(), source.mib << 20, copy.clone());
         contest.way(name, move || {
             remove(&copy)?;
             tools::make_cold(&path)?;
-            let figures = tools::shell(&command, length_bytes)?;
+            let words = [program, &path, &copy].map(|path| path.as_os_str());
+            let figures = tools::shell(command, &words, length_bytes)?;
             contents::check(&copy, length_bytes, |_| Some(0))?;
             Ok(figures)
         });

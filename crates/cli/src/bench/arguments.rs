@@ -86,7 +86,8 @@ pub(crate) struct NopArguments {
     /// Measure rows with this many threads instead of the table [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX))]
     pub(crate) threads: Option<u32>,
-    /// Measure rows with this many entries in a ring instead of the table [default: what the threads need, 64 at least].
+    /// Measure rows with this many entries, of a local ring or of all shared rings together, instead of the table [default: what
+    /// the threads need, 64 at least].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=Limits::QUEUE_DEPTH_MAX as i64))]
     pub(crate) entries: Option<u32>,
     /// Measure rows with this many requests in a batch instead of the table [default: 32].
@@ -107,7 +108,7 @@ pub(crate) struct NopArguments {
 
 #[derive(Args, Clone, Default, Debug)]
 pub(crate) struct KernelThreadArguments {
-    /// Where the kernel's thread runs that submits for the row with SQPOLL [default: wherever the kernel likes]. On the
+    /// The processor for the kernel thread that submits for the row with SQPOLL [default: the kernel chooses]. On the
     /// processor of the row's own thread (`taskset --cpu-list N headwater …`) each waits for the other's time slice.
     #[arg(long, value_name = "PROCESSOR")]
     pub(crate) kernel_affinity: Option<u32>,

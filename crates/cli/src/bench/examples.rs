@@ -2,7 +2,7 @@
 
 pub(crate) const BENCH_EXAMPLES: &str = "\
 Examples:
-  headwater bench                                     every suite in quick form
+  headwater bench                                     every suite but alignment, in quick form
   headwater bench scan --dir /mnt/nvme --size 8G      on the file system mounted there
   headwater bench scan --file big.log --json=out.json  with a file that exists
   headwater bench cache --set 256M                    what a read of cached bytes costs
@@ -50,4 +50,5 @@ Examples:
   headwater bench nop --threads 8 --batch 16   a shape of your own
   headwater bench nop --affinity 0             all threads on processor 0: what does that cost?
 
-A ring is used in two ways: one that all threads share, as any thread may, or a local one for each thread.";
+Threads use rings in three ways: all share a driver, which has a ring for each processor; all share one ring, for which a
+thread of the kernel submits (SQPOLL); or each has a local ring.";

@@ -1,7 +1,7 @@
 //! Bench: measurements of the user's own storage.
 //!
-//! Owns: which suites there are.
-//! Does not own: the suites, their quick form (`quick`).
+//! Owns: which suites there are, that several go on when one fails.
+//! Does not own: the suites, their quick form (`quick`), where results go (`results`).
 
 mod alignment;
 pub(crate) mod arguments;
@@ -15,25 +15,26 @@ mod nop;
 mod quick;
 mod random;
 mod readahead;
+mod results;
 mod scan;
 mod suite;
 mod tally;
 mod ubc;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use headwater_measure::{Findings, report};
+use headwater_measure::Findings;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 
+use results::Results;
 use ubc::UbcArguments;
 
 use crate::bench::arguments::{
-    CacheArguments, PlaceArguments, ReadaheadArguments, ResultArguments, RowArguments, RowSuite,
-    ScanArguments,
+    CacheArguments, PlaceArguments, ReadaheadArguments, RowArguments, RowSuite, ScanArguments,
 };
 use crate::bench::command::{BenchArguments, Suite};
 use crate::shared::complain::exit_code;
@@ -88,7 +89,7 @@ fn scan(arguments: &ScanArguments) -> Result<(), String> {
     let (rounds, engine, only) = (arguments.rounds, common.engine.clone(), arguments.only.clone());
     let plan = scan::Plan { rounds, limit: FULL_LIMIT, engine, only };
     plan.check()?;
-    measure(&wanted, &common.place, &[&|target| scan::run(&plan, target)])
+    measure(&wanted, &common.place, &|target| scan::run(&plan, target))
 }
 
 fn cache(arguments: &CacheArguments) -> Result<(), String> {
@@ -96,7 +97,7 @@ fn cache(arguments: &CacheArguments) -> Result<(), String> {
     let wanted = wanted(arguments.file.as_ref(), Some(arguments.set), "--set", place);
     let (rounds, limit) = (arguments.rounds, arguments.seconds);
     let plan = cache::Plan { set_bytes: arguments.set.0, rounds, limit, queue };
-    measure(&wanted, place, &[&|target| cache::run(&plan, target)])
+    measure(&wanted, place, &|target| cache::run(&plan, target))
 }
 
 fn readahead(arguments: &ReadaheadArguments) -> Result<(), String> {
@@ -105,7 +106,7 @@ fn readahead(arguments: &ReadaheadArguments) -> Result<(), String> {
     let (rounds, engine) = (arguments.rounds, common.engine.clone());
     let policies = arguments.policy.clone();
     let plan = readahead::Plan { bytes_max: u64::MAX, places, rounds, limit: FULL_LIMIT, engine, policies };
-    measure(&wanted, &common.place, &[&|target| readahead::run(&plan, target)])
+    measure(&wanted, &common.place, &|target| readahead::run(&plan, target))
 }
 
 fn ubc(arguments: &UbcArguments) -> Result<(), String> {
@@ -118,42 +119,36 @@ fn ubc(arguments: &UbcArguments) -> Result<(), String> {
     };
     let (rounds, queue) = (arguments.rounds, arguments.queue.clone());
     let plan = ubc::Plan { bytes_max: u64::MAX, rounds, limit: UBC_LIMIT, queue };
-    measure(&wanted, place, &[&|target| ubc::run(&plan, target)])
+    measure(&wanted, place, &|target| ubc::run(&plan, target))
 }
 
 type Measure<'a> = &'a dyn Fn(&Target) -> Result<Findings, String>;
 
-/// Measures one suite after the other on one file, and shows each table as soon as it is there.
-fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> Result<(), String> {
-    check_results(&place.results, None)?;
-    let target = Target::prepare(wanted)?;
-    let mut all = Vec::new();
-    for suite in suites {
-        let findings = suite(&target)?;
-        if place.results.json.to().wants_text() {
-            let text = findings.text(place.results.shown());
-            output::print(&format!("{}{text}", if all.is_empty() { "" } else { "\n" }))?;
-        }
-        all.push(findings);
-    }
-    let headline = report::headline(&all);
-    if place.results.json.to().wants_text() && !headline.is_empty() {
-        output::print(&format!("\n{headline}"))?;
-    }
-    suite::write_results(&all, &place.results)
+/// One of several suites.
+struct Part<'a> {
+    id: &'static str,
+    title: &'static str,
+    measure: Measure<'a>,
 }
 
-/// Checks before the work that all results can be written after it. Without a file for them the work ends with the reader of the text.
-///
-/// # Errors
-/// One sentence for the user.
-fn check_results(results: &ResultArguments, plot: Option<&Path>) -> Result<(), String> {
-    let html = results.html.as_deref();
-    html.into_iter().chain(plot).try_for_each(output::check_file)?;
-    let json = results.json.to();
-    json.check_printed()?;
-    json.end_with_reader(html.or(plot));
-    Ok(())
+/// Measures one suite on one file. If it fails, the files of results stay as they are.
+fn measure(wanted: &Wanted, place: &PlaceArguments, suite: Measure<'_>) -> Result<(), String> {
+    let mut results = Results::begin(&place.results, None, wanted.existing())?;
+    results.add(suite(&Target::prepare(wanted)?)?)?;
+    results.end(|| Ok(()))
+}
+
+/// Measures one suite after the other on one file, and shows each table as soon as it is there. A suite that fails says so in its place.
+fn measure_all(wanted: &Wanted, place: &PlaceArguments, suites: &[Part<'_>]) -> Result<(), String> {
+    let mut results = Results::begin(&place.results, None, wanted.existing())?;
+    let target = Target::prepare(wanted)?;
+    for Part { id, title, measure } in suites {
+        match measure(&target) {
+            Ok(findings) => results.add(findings)?,
+            Err(reason) => results.add_failure(id, title, &reason)?,
+        }
+    }
+    results.end(|| Ok(()))
 }
 
 /// The file given, up to `size` of it, or one of that size, which the user gives by `option`.
@@ -182,3 +177,64 @@ const FULL_LIMIT: Duration = Duration::from_secs(3);
 
 /// A hard disk moves the 1 GiB by default within it.
 const UBC_LIMIT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+    use headwater_measure::{Report, Section};
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        place: PlaceArguments,
+    }
+
+    /// Goal: what one suite fails with is an error in the end, and costs nothing of the others. Method: three, of which the second fails.
+    #[test]
+    fn suites_go_on_when_one_fails() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+        let (json, html) = (at("out.json"), at("out.html"));
+        let place =
+            Line::parse_from(["", "--dir", &at(""), "--html", &html, &format!("--json={json}")]).place;
+        let found = |id, answer: &str| {
+            let section = Section { id, answer: answer.to_owned(), ..Section::default() };
+            Report { section, ..Report::default() }.findings()
+        };
+        let suites: [Part<'_>; 3] = [
+            Part { id: "one", title: "One", measure: &|_| Ok(found("one", "it is 1")) },
+            Part { id: "two", title: "Two", measure: &|_| Err("no room".to_owned()) },
+            Part { id: "three", title: "Three", measure: &|_| Ok(found("three", "it is 3")) },
+        ];
+        let wanted = wanted(None, Some(ByteSize(1 << 20)), "--size", &place);
+        assert_eq!(measure_all(&wanted, &place, &suites).unwrap_err(), "the suite two failed: no room");
+        let results: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+        assert_eq!(results["suites"][0]["answer"], "it is 1");
+        assert_eq!(results["suites"][1]["failed"], "no room");
+        assert_eq!(results["suites"][2]["answer"], "it is 3");
+        let page = fs::read_to_string(html).unwrap();
+        assert!(
+            page.contains("It is 1") && page.contains("Failed: no room.") && page.contains("It is 3"),
+            "{page}"
+        );
+    }
+
+    /// Goal: a suite that fails alone leaves the results of an earlier run.
+    #[test]
+    fn one_that_fails_writes_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let json = scratch.path().join("out.json");
+        fs::write(&json, "earlier").unwrap();
+        let option = format!("--json={}", json.to_str().unwrap());
+        let place = Line::parse_from(["", "--dir", scratch.path().to_str().unwrap(), &option]).place;
+        let wanted = wanted(None, Some(ByteSize(1 << 20)), "--size", &place);
+        let failed = measure(&wanted, &place, &|_| Err("no room".to_owned()));
+        assert_eq!(failed.unwrap_err(), "no room");
+        assert_eq!(fs::read(&json).unwrap(), b"earlier");
+    }
+}

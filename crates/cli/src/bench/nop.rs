@@ -10,6 +10,7 @@
 //! Does not own: threads and their clocks, the drawing (`headwater-measure`).
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,8 +25,7 @@ use headwater_measure::{
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::check_results;
-use super::suite;
+use super::results::Results;
 use crate::bench::arguments::{KernelThreadArguments, NopArguments};
 use crate::shared::output;
 
@@ -36,14 +36,14 @@ struct Row {
     shape: Shape,
 }
 
-/// The threads that use a ring.
+/// How threads share rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RingUse {
-    /// All threads share one.
+    /// All threads share a driver, whose entries are divided among a ring for each processor, with 32 at least.
     AnyThread,
-    /// The same, and a thread of the kernel submits (SQPOLL).
+    /// All threads share a driver with one ring, and a thread of the kernel submits (SQPOLL).
     Polled,
-    /// Each thread has its own.
+    /// Each thread has a ring of its own.
     Local,
 }
 
@@ -61,7 +61,7 @@ impl RingUse {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
     threads: u32,
-    /// Of each ring.
+    /// Of a local ring, or of all rings of a shared driver together.
     entries: u32,
     /// Requests in a batch.
     batch: u32,
@@ -91,20 +91,15 @@ impl Plan {
 }
 
 pub(super) fn run(arguments: &NopArguments) -> Result<(), String> {
-    check_results(&arguments.results, arguments.plot.as_deref())?;
+    let mut results = Results::begin(&arguments.results, arguments.plot.as_deref(), None)?;
     let plan = Plan::of(arguments)?;
     if let Some(reason) = refusal() {
         return Err(reason);
     }
     let outcomes = outcomes(&plan)?;
-    let findings = report(&plan, &outcomes).findings();
-    if arguments.results.json.to().wants_text() {
-        output::print(findings.text(arguments.results.shown()))?;
-    }
-    if let Some(path) = &arguments.plot {
-        output::write_file(path, &svg(&curves(&outcomes)))?;
-    }
-    suite::write_results(&[findings], &arguments.results)
+    results.add(report(&plan, &outcomes).findings())?;
+    let plot = |path: &PathBuf| output::write_file(path, &svg(&curves(&outcomes)));
+    results.end(|| arguments.plot.iter().try_for_each(plot))
 }
 
 /// Measures every row, or says why there is none.
@@ -209,8 +204,9 @@ fn report(plan: &Plan, outcomes: &[Outcome]) -> Report {
     );
     let how = format!(
         "Threads push batches of {batch} requests that do nothing (IORING_OP_NOP) into headwater's ring and wait for \
-         all of them, for {seconds} s a row in this process; each batch goes into a histogram of three digits. Any-thread \
-         rings are shared by all threads, local ones belong to one each; with SQPOLL a thread of the kernel submits. Enters are calls of io_uring_enter(2)."
+         all of them, for {seconds} s a row in this process; each batch goes into a histogram of three digits. \
+         Any-thread: all threads share a driver, whose entries are divided among a ring for each processor. Any-thread, SQPOLL: \
+         they share one ring, and a thread of the kernel submits. Local: each thread has a ring of its own with all entries. Enters are calls of io_uring_enter(2)."
     );
     let facts =
         machine::known([("Time a row", format!("{seconds} s")), ("Affinity of threads", affinity.clone())]);
@@ -318,7 +314,7 @@ impl Shape {
         let entries_max = headwater::testing::Limits::QUEUE_DEPTH_MAX;
         if needed > u64::from(entries) || entries > entries_max {
             return Err(format!(
-                "batches of {batch} from {threads} threads need {needed} entries in a shared ring: \
+                "batches of {batch} from {threads} threads need {needed} entries in what they share: \
                  give --entries as many, of {entries_max} at most, or a smaller --batch"
             ));
         }
@@ -377,7 +373,7 @@ const BATCH: u32 = 32;
 const ENTRIES_MIN: u64 = 64;
 
 /// Of the section.
-const TITLE: &str = "The ring alone";
+pub(super) const TITLE: &str = "The ring alone";
 
 /// Seldom enough to leave the processors to what is measured.
 const TICK: Duration = Duration::from_millis(250);

@@ -1,6 +1,6 @@
 //! Suite: what the suites that read a file do alike.
 //!
-//! Owns: the command line of a child, where results go.
+//! Owns: the command line of a child, what a report says of the machine and the file.
 //! Does not own: rounds, children, reports (`headwater-measure`); what a row does.
 
 use std::os::fd::OwnedFd;
@@ -8,46 +8,30 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use headwater_measure::{Failure, Findings, Report, Section, child, machine, report};
-use os_display::Quotable;
+use headwater_measure::{Failure, Report, Section, child, machine};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::bench::arguments::{ResultArguments, RowSuite};
+use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::{EngineArguments, name_of};
 use crate::shared::foreign::Foreign;
 use crate::shared::host::Host;
 use crate::shared::json_path;
-use crate::shared::output;
 use crate::shared::target::Target;
 use crate::shared::this_program::THIS_PROGRAM;
 
-/// Writes JSON and the report page, as far as they are wanted, and says where the page is.
-///
-/// # Errors
-/// One sentence for the user.
-pub(super) fn write_results(findings: &[Findings], results: &ResultArguments) -> Result<(), String> {
-    if let Some(path) = &results.html {
-        output::write_file(path, &report::html(findings))?;
-        if results.json.to().wants_text() {
-            output::print(&format!("\nfor a browser, with plots: {}\n", path.maybe_quote()))?;
-        }
-    }
-    results.json.to().write(|| report::json(findings))
-}
-
-/// A report that says first what it was measured on, and warns where that is no disk of this machine.
+/// A report that says first what it was measured on, and warns where that is no disk of this machine, or holes.
 pub(super) fn report<const FACTS: usize>(
     host: &Host,
-    path: &Path,
+    target: &Target,
     head: String,
     facts: [(&str, String); FACTS],
     section: Section,
 ) -> Report {
     let facts = host.facts().into_iter().chain(machine::known(facts)).collect();
-    let fields = [("host", json!(host))].into_iter().chain(json_path::fields(path)).collect();
-    let notes =
-        Foreign::at(path).map(|foreign| foreign.of_figures()).into_iter().chain(section.notes).collect();
+    let fields = [("host", json!(host))].into_iter().chain(json_path::fields(&target.path)).collect();
+    let foreign = Foreign::at(&target.path).map(|foreign| foreign.of_figures());
+    let notes = foreign.into_iter().chain(target.note()).chain(section.notes).collect();
     let section = Section { facts, notes, ..section };
     Report { head: vec![host.line(), head], fields, section, ..Report::default() }
 }

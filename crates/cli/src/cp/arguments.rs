@@ -42,7 +42,7 @@ pub(crate) struct CopyArguments {
     /// Print each source and its destination.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Leave destinations that exist as they are, also with --force, and symbolic links that lead nowhere too.
+    /// Leave existing destinations alone, dangling symbolic links too, even with --force.
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
     /// As --preserve without a list.
@@ -58,7 +58,7 @@ pub(crate) struct CopyArguments {
         num_args = 0..=1,
         require_equals = true,
         value_delimiter = ',',
-        default_missing_value = "mode,ownership,timestamps,xattr",
+        default_missing_value = "most",
         value_parser = shortened::<Attribute>()
     )]
     pub(crate) preserve: Vec<Attribute>,
@@ -95,11 +95,14 @@ impl CopyArguments {
 
     /// Whether copies keep an attribute.
     pub(super) fn keeps(&self, attribute: Attribute) -> bool {
-        let wants = |wanted: &Attribute| *wanted == attribute || *wanted == Attribute::All;
+        let most = attribute != Attribute::Links;
+        let wants = |wanted: &Attribute| {
+            *wanted == attribute || *wanted == Attribute::All || (*wanted == Attribute::Most && most)
+        };
         self.archive
             || self.preserve.iter().any(wants)
             || (self.links && attribute == Attribute::Links)
-            || (self.preserve_most && attribute != Attribute::Links)
+            || (self.preserve_most && most)
     }
 
     /// Whether each source and its destination are printed.
@@ -131,6 +134,9 @@ pub(crate) enum Attribute {
     Xattr,
     /// All of these.
     All,
+    /// What there is without a list: all but links.
+    #[value(hide = true)]
+    Most,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -38,7 +38,16 @@ pub(super) fn permit(
     directory: &Path,
 ) -> io::Result<()> {
     let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
-    target.set_permissions(Permissions::from_mode(mode(source, metadata) & !withheld))
+    set_mode(target, mode(source, metadata) & !withheld)
+}
+
+/// Sets the permissions of a new file. On a file system that has none it keeps those that it has.
+fn set_mode(target: &File, bits: u32) -> io::Result<()> {
+    let set = target.set_permissions(Permissions::from_mode(bits));
+    set.or_else(|error| match Errno::from_io_error(&error) {
+        Some(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// Gives the copy of a stream the permissions of a new file in `directory`, less those that the stream does not have.
@@ -47,7 +56,7 @@ pub(super) fn permit(
 /// What the system calls report.
 pub(super) fn permit_stream(stream: &Metadata, target: &File, directory: &Path) -> io::Result<()> {
     let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
-    target.set_permissions(Permissions::from_mode(stream.mode() & 0o666 & !withheld))
+    set_mode(target, stream.mode() & 0o666 & !withheld)
 }
 
 /// Which attributes are those of the source.
@@ -68,7 +77,7 @@ impl Kept {
             ownership: arguments.keeps(Attribute::Ownership),
             timestamps: arguments.keeps(Attribute::Timestamps),
             xattr: arguments.keeps(Attribute::Xattr),
-            needs_xattr: arguments.preserve_most || arguments.preserve.contains(&Attribute::Xattr),
+            needs_xattr: arguments.preserve.contains(&Attribute::Xattr),
         }
     }
 
@@ -121,7 +130,7 @@ pub(super) fn set_on_directory(
         }
     }
     copy_extended(Holder::Open(source.as_fd()), Holder::Open(target.as_fd()), kept)?;
-    if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
+    keep_times(metadata, target, kept)
 }
 
 /// Gives what is neither file nor directory its attributes; a symbolic link has no permissions of its own.
@@ -187,6 +196,14 @@ pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, ke
     if source.kind() == FileKind::Regular {
         copy_extended(Holder::Open(source.buffered()), Holder::Open(target.as_fd()), kept)?;
     }
+    keep_times(metadata, target, kept)
+}
+
+/// Gives `target` the times of the source, if they are kept.
+///
+/// # Errors
+/// What the system calls report.
+pub(super) fn keep_times(metadata: &Metadata, target: &File, kept: Kept) -> io::Result<()> {
     if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
 }
 
@@ -208,7 +225,7 @@ pub(super) fn preserve_of_stream(
         target.set_permissions(Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
     }
     copy_extended(Holder::Named(path), Holder::Open(target.as_fd()), kept)?;
-    if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
+    keep_times(metadata, target, kept)
 }
 
 fn owners(metadata: &Metadata) -> (u32, u32) {

@@ -19,9 +19,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use headwater::ring::{self, DirectIo, OpenFile};
 use os_display::Quotable;
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatVfs, StatxAttributes, StatxFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, StatVfs, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::guard::Guard;
@@ -33,11 +35,14 @@ pub(super) struct Destination {
     /// The path with symbolic links resolved.
     path: PathBuf,
     existing: Option<Metadata>,
+    replace: Replace,
 }
 
 /// Which existing files may be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Replace {
+    /// None.
+    Nothing,
     /// A regular file that may be written and has one hard link.
     Ordinary,
     /// Also one with several hard links: those of the source are kept, and a copy that is made again has them already.
@@ -59,7 +64,7 @@ impl Destination {
             Ok(path) if is_link => path,
             // A loop leads to nothing that could be created or replaced, so the link itself is.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) && replace == Replace::Forced => {
-                return Ok(Destination { path: shown.clone(), shown, existing: None });
+                return Ok(Destination { path: shown.clone(), shown, existing: None, replace });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_link && is_posix() => end_of(&shown),
             Err(error) if is_link => {
@@ -73,7 +78,7 @@ impl Destination {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(&error)),
         };
-        let destination = Destination { shown, path, existing };
+        let destination = Destination { shown, path, existing, replace };
         if destination.existing.is_none() {
             destination.check_parent()?;
         }
@@ -95,7 +100,7 @@ impl Destination {
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(super) fn check(&self, replace: Replace) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let Some(existing) = &self.existing else { return Ok(()) };
         let refused = |reason: &str| Err(format!("failed to replace {}: {reason}", self.shown.maybe_quote()));
         let file_type = existing.file_type();
@@ -108,10 +113,12 @@ impl Destination {
         if !file_type.is_file() {
             return refused("it is a FIFO or socket");
         }
-        if replace == Replace::Forced {
-            return Ok(());
+        match self.replace {
+            Replace::Nothing => return refused("it has just been made"),
+            Replace::Forced => return Ok(()),
+            Replace::Ordinary | Replace::Linked => {}
         }
-        if existing.nlink() > 1 && replace == Replace::Ordinary {
+        if existing.nlink() > 1 && self.replace == Replace::Ordinary {
             let names = existing.nlink();
             return refused(&format!(
                 "it is one of {names} names of a file; --force replaces this one alone"
@@ -172,12 +179,13 @@ impl Destination {
     /// Makes the file the destination, atomically for other processes.
     ///
     /// # Errors
-    /// What `link(2)` and `rename(2)` report; the destination is as it was then.
+    /// What `link(2)` and `rename(2)` report; the destination is as it was then. `AlreadyExists` if it has come into being and nothing may
+    /// be replaced.
     pub(super) fn complete(&self, unfinished: Unfinished) -> io::Result<()> {
         match unfinished.state {
             State::Nameless => {}
             State::Named(guard) => {
-                fs::rename(guard.path(), &self.path)?;
+                self.rename(guard.path())?;
                 return guard.release();
             }
             State::InPlace => return Ok(()),
@@ -188,11 +196,24 @@ impl Destination {
         };
         if self.existing.is_none() {
             match link(&self.path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists && self.replace != Replace::Nothing => {}
                 other => return other,
             }
         }
         put_in_place(&self.path, link)
+    }
+
+    fn rename(&self, from: &Path) -> io::Result<()> {
+        if self.replace == Replace::Nothing {
+            match rustix::fs::renameat_with(CWD, from, CWD, &self.path, RenameFlags::NOREPLACE) {
+                // A file system without that flag, such as NFS. What another program makes between the next two calls is lost.
+                Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(&self.path).is_err() => {}
+                Err(Errno::INVAL | Errno::NOSYS) => return Err(Errno::EXIST.into()),
+                renamed => return Ok(renamed?),
+            }
+        }
+        fs::rename(from, &self.path)
     }
 
     /// Makes the destination one more name of `copy`, atomically for other processes.
@@ -309,9 +330,17 @@ enum State {
 }
 
 impl Unfinished {
-    /// A path by which the file can be opened once more.
-    pub(super) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    /// The file as requests need it.
+    ///
+    /// # Errors
+    /// What opening it reports.
+    pub(super) fn open_again(&self) -> io::Result<Arc<OpenFile>> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let open = OpenFile::open(Path::new(&path), DirectIo::Preferred, ring::Access::ReadWrite);
+        open.map(Arc::new).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::other("cp needs /proc, which is not mounted"),
+            _ => error,
+        })
     }
 
     pub(super) fn file(&self) -> &File {

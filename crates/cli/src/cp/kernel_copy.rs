@@ -104,4 +104,4 @@ pub(super) fn through_kernel(
 const KERNEL_COPY_BYTES: u64 = 16 << 20;
 
 /// The same as in `headwater cat`.
-const COPY_BYTES: usize = 256 << 10;
+pub(super) const COPY_BYTES: usize = 256 << 10;

@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
     let json = arguments.json.to();
     attributes::mask();
     let mut entries = Vec::new();
-    let checked = if arguments.verify { json.check_printed() } else { json.check() };
+    let checked = if arguments.verify || arguments.shows() { json.check_printed() } else { json.check() };
     let done = checked.map(|()| copy_all(arguments, &mut entries));
     exit_code_of(done.and_then(|code| json.write_results(&entries).map(|()| code)))
 }
@@ -98,16 +98,21 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         depth: 0,
         links: Links::default(),
         left_to_kernel_bytes: 0,
+        progress: Progress::new(),
         entry: Entry::default(),
     };
     let mut code = ExitCode::SUCCESS;
     let shows = arguments.shows();
+    let progress = copier.progress.clone();
     let mut on_copied = |copied: Copied| {
-        let told = copied.made.and_then(|()| if shows { copied.entry.show() } else { Ok(()) });
-        let error = told.err();
-        entries.push(Entry { error: error.clone(), ..copied.entry });
-        if let Some(text) = error {
-            complain(text);
+        let shows = shows && copied.made.is_ok();
+        let shown = if shows { progress.beside(|| copied.entry.show()) } else { Ok(()) };
+        let error = copied.made.err();
+        if arguments.json.to() != JsonTo::Nowhere {
+            entries.push(Entry { error: error.clone(), ..copied.entry });
+        }
+        for text in error.into_iter().chain(shown.err()) {
+            progress.beside(|| complain(text));
             code = ExitCode::FAILURE;
         }
     };
@@ -119,6 +124,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
             on_copied(copier.copy_noted(source, shown));
         }
     }
+    copier.progress.finish();
     // All is written; the rings and the memory end with the process.
     std::mem::forget(copier);
     code
@@ -159,6 +165,7 @@ struct Copier<'a> {
     links: Links,
     /// Bytes of this command that the kernel has still to write, for all we know.
     left_to_kernel_bytes: u64,
+    progress: Progress,
     /// The JSON of the current source.
     entry: Entry,
 }
@@ -181,6 +188,7 @@ impl Copier<'_> {
     fn copy_noted(&mut self, path: &Path, shown: PathBuf) -> Copied {
         let started = Instant::now();
         self.entry = self.begin_entry(path, &shown);
+        self.progress.add_file();
         let made = self.copy(path, shown);
         let entry = Entry { seconds: started.elapsed().as_secs_f64(), ..std::mem::take(&mut self.entry) };
         Copied { entry, made }
@@ -196,7 +204,7 @@ impl Copier<'_> {
             }
             if self.is_made(&shown, &metadata) {
                 self.entry.skipped = true;
-                complain(given_again(path));
+                self.progress.beside(|| complain(given_again(path)));
                 return Ok(());
             }
             if metadata.file_type().is_fifo() || metadata.file_type().is_char_device() {
@@ -207,7 +215,7 @@ impl Copier<'_> {
         self.entry.length_bytes = source.length_bytes;
         let replace = self.replace(&source.metadata);
         let destination = Destination::find(shown, replace)?;
-        self.check((path, &source.metadata), &destination, replace)?;
+        self.check((path, &source.metadata), &destination)?;
         if self.link(&source.metadata, &destination)? {
             return Ok(());
         }
@@ -216,24 +224,31 @@ impl Copier<'_> {
         if unfinished.is_in_place() {
             self.empty(&source, &destination, &unfinished)?;
         }
-        let target = open_again(&unfinished).map_err(text)?;
+        let target = unfinished.open_again().map_err(|error| text(Failure::of_target(error)))?;
         self.fill(&source, &target)
             .map_err(|failure| tell_unfilled(&failure, &source, &destination, &unfinished))?;
         self.finish(&source, &destination, &unfinished, &target).map_err(text)?;
-        self.name(&destination, unfinished).map_err(|error| text(Failure::of_target(error)))?;
-        self.links_note(&source.metadata, destination.path());
-        self.note_made(destination.shown, &source.metadata);
+        if self.name(&destination, unfinished).map_err(|error| text(Failure::of_target(error)))? {
+            self.links_note(&source.metadata, destination.path());
+            self.note_made(destination.shown, &source.metadata);
+        }
         Ok(())
     }
 
-    /// Gives the copy its name, and makes that durable if this was asked for.
-    fn name(&self, destination: &Destination, unfinished: Unfinished) -> io::Result<()> {
-        destination.complete(unfinished)?;
-        if self.arguments.sync && !self.entry.in_place {
-            sync_directory_of(destination.path())
-        } else {
-            Ok(())
+    /// Gives the copy its name, and makes that durable if this was asked for. `false` if with --no-clobber another file has come to have
+    /// it meanwhile.
+    fn name(&mut self, destination: &Destination, unfinished: Unfinished) -> io::Result<bool> {
+        match destination.complete(unfinished) {
+            Err(error) if self.arguments.no_clobber && error.kind() == io::ErrorKind::AlreadyExists => {
+                self.entry.skipped = true;
+                return Ok(false);
+            }
+            completed => completed?,
         }
+        if self.arguments.sync && !self.entry.in_place {
+            sync_directory_of(destination.path())?;
+        }
+        Ok(true)
     }
 
     /// With --sync, makes a name durable. Within a copied directory it becomes so with that one, once all is in it.
@@ -274,24 +289,20 @@ impl Copier<'_> {
         }
     }
 
-    fn check(
-        &self,
-        (path, metadata): (&Path, &Metadata),
-        destination: &Destination,
-        replace: Replace,
-    ) -> Result<(), String> {
+    fn check(&self, (path, metadata): (&Path, &Metadata), destination: &Destination) -> Result<(), String> {
         let (from, to) = (path.maybe_quote(), destination.shown.maybe_quote());
         if destination.is(metadata) {
             return Err(format!("failed to copy {from}: {to} is the same file"));
         }
         self.check_made(path, &destination.shown)?;
-        destination.check(replace)
+        destination.check()
     }
 
     /// Which existing files a copy of this source may replace.
     fn replace(&self, source: &Metadata) -> Replace {
         let keeps_links = source.nlink() > 1 && self.arguments.keeps(Attribute::Links);
         match self.arguments.force {
+            _ if self.arguments.no_clobber => Replace::Nothing,
             true => Replace::Forced,
             false if keeps_links => Replace::Linked,
             false => Replace::Ordinary,
@@ -327,6 +338,7 @@ impl Copier<'_> {
 
     /// Gives an empty file its contents.
     fn fill(&mut self, source: &Source<'_>, target: &Arc<OpenFile>) -> Result<(), Failure> {
+        self.progress.begin("copying", source.path, Some(source.length_bytes));
         if !self.share_blocks(source, target)? {
             self.copy_bytes(source, target)?;
         }
@@ -342,11 +354,17 @@ impl Copier<'_> {
         target: &OpenFile,
     ) -> Result<(), Failure> {
         self.set_attributes(source, destination, unfinished).map_err(Failure::of_target)?;
-        if self.arguments.sync || self.arguments.verify {
-            unfinished.file().sync_all().map_err(Failure::of_target)?;
+        let (file, sync) = (unfinished.file(), self.arguments.sync);
+        if sync || self.arguments.verify {
+            file.sync_all().map_err(Failure::of_target)?;
         }
         if self.arguments.verify {
             self.verify(source, destination, target)?;
+            // Reading was an access.
+            attributes::keep_times(&source.metadata, file, self.kept).map_err(Failure::of_target)?;
+            if sync && self.kept.is_any() {
+                file.sync_all().map_err(Failure::of_target)?;
+            }
         }
         Ok(())
     }
@@ -425,7 +443,8 @@ impl Copier<'_> {
         if bytes != Bytes::WithoutZeros {
             room::reserve(target, &runs)?;
         }
-        let mut progress = Progress::new("copying", source.path, data_bytes);
+        self.progress.begin("copying", source.path, Some(data_bytes));
+        let progress = self.progress.clone();
         let mut on_copied = |bytes| {
             *copied_bytes += bytes;
             progress.add(bytes);
@@ -489,10 +508,9 @@ impl Copier<'_> {
             self.engine = Some(built.map_err(|error| Failure::of_target(io::Error::from(error)))?);
         }
         let engine = self.engine.as_ref().expect("it was just built");
-        let mut progress = Progress::new("verifying", &destination.shown, source.length_bytes);
+        self.progress.begin("verifying", &destination.shown, Some(source.length_bytes));
         let from = (&*source.open, source.length_bytes);
-        let depth = verify::compare(from, engine, target, &mut |bytes| progress.add(bytes))?;
-        drop(progress);
+        let depth = verify::compare(from, engine, target, &mut |bytes| self.progress.add(bytes))?;
         let from = match depth {
             Depth::Devices => "both read again from their devices",
             Depth::PageCache => "read again, through the page cache as there is no direct I/O",
@@ -503,7 +521,8 @@ impl Copier<'_> {
             return Ok(());
         }
         let text = format!("{shown}: {length} agree with {}, {from}\n", source.path.maybe_quote());
-        output::print(&text).map_err(|text| Failure::of_target(io::Error::other(text)))
+        let printed = self.progress.beside(|| output::print(&text));
+        printed.map_err(|text| Failure::of_target(io::Error::other(text)))
     }
 }
 
@@ -523,12 +542,6 @@ impl Source<'_> {
         let length_bytes = open.length_bytes().map_err(failed)?;
         Ok(Source { path, open: Arc::new(open), metadata, length_bytes })
     }
-}
-
-/// The file as an [`OpenFile`], which requests need.
-fn open_again(unfinished: &Unfinished) -> Result<Arc<OpenFile>, Failure> {
-    let open = OpenFile::open(&unfinished.path(), DirectIo::Preferred, Access::ReadWrite);
-    Ok(Arc::new(open.map_err(Failure::of_target)?))
 }
 
 /// How a file is copied.

@@ -53,7 +53,7 @@ pub(super) fn missing(source: &Source<'_>, destination: &Destination, taken_byte
     Some(format!("{words}: {needed} are needed, {free} are free, {missing} are missing"))
 }
 
-fn no_space(destination: &Destination) -> String {
+pub(super) fn no_space(destination: &Destination) -> String {
     format!("no space left in {}", destination.directory().maybe_quote())
 }
 

@@ -75,7 +75,7 @@ impl<'a, 'b> Walk<'a, 'b> {
     fn copy_directory(&mut self, source: &Path, target: &Path, metadata: &Metadata) {
         if self.copier.is_made(target, metadata) {
             let entry = Entry { skipped: true, ..self.copier.begin_entry(source, target) };
-            complain(given_again(source));
+            self.copier.progress.beside(|| complain(given_again(source)));
             return (self.on_copied)(Copied { entry, made: Ok(()) });
         }
         let begun = self.begin_directory(source, target, metadata);
@@ -168,6 +168,12 @@ impl<'a, 'b> Walk<'a, 'b> {
             return Err(format!("failed to copy {from}: {to} is the same file"));
         }
         let made = match self.make_once(source, target, metadata) {
+            // It has come into being since.
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && self.copier.arguments.no_clobber =>
+            {
+                return Ok(());
+            }
             // A link to a directory is none.
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists

@@ -7,7 +7,7 @@ use std::fs;
 
 use headwater::testing::uring_refusal;
 use headwater::{Engine, MemoryBound};
-use headwater_io::{ChangeWatch, live_support};
+use headwater_io::{ChangeWatch, DemandMemory, live_support};
 use rustix::process::{Resource, getrlimit};
 
 use super::Fact;
@@ -34,7 +34,7 @@ fn rings() -> Fact {
             "a filter of system calls forbids it, as container runtimes do: allow io_uring_setup, io_uring_enter and \
              io_uring_register in its profile",
         ),
-        _ => fact.mended_by("Linux 5.15 or newer, with CONFIG_IO_URING"),
+        _ => fact.mended_by("Linux 5.6 or newer, with CONFIG_IO_URING"),
     }
 }
 
@@ -120,21 +120,27 @@ fn leases() -> Fact {
         _ => Fact::limited(
             "leases",
             "the kernel grants none",
-            "Coherence::Leased is as Coherence::Revalidated: changes by others are seen within 10 ms",
+            "Coherence::Leased stays exact, but each read asks the kernel for the file's length and times",
         )
         .mended_by("sysctl fs.leases-enable=1"),
     }
 }
 
 fn windows() -> Fact {
-    match live_support() {
-        Ok(()) => Fact::good("windows", "File::map_contiguous works"),
-        Err(error) => Fact::limited(
+    match (live_support(), DemandMemory::new(1)) {
+        (Ok(()), Ok(_)) => Fact::good("windows", "File::map_contiguous and File::map_on_demand work"),
+        (Err(error), Ok(_)) => Fact::limited(
             "windows",
             error.to_string(),
-            "File::map_contiguous is refused; File::map and its calls work",
+            "File::map_contiguous is refused; File::map_on_demand, File::map and its calls work",
         )
         .mended_by("Linux 6.8 or newer, and userfaultfd for this user (vm.unprivileged_userfaultfd)"),
+        (_, Err(error)) => Fact::limited(
+            "windows",
+            error.to_string(),
+            "File::map_contiguous and File::map_on_demand are refused; File::map and its calls work",
+        )
+        .mended_by("Linux 5.11 or newer for File::map_on_demand, 6.8 for both, and a sandbox that permits userfaultfd"),
     }
 }
 

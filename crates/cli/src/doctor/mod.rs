@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::shared::complain::exit_code_of;
 use crate::shared::json_path;
-use crate::shared::output::{self, JsonArguments};
+use crate::shared::output::JsonArguments;
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArguments {
@@ -41,13 +41,13 @@ fn examine(arguments: &DoctorArguments) -> Result<ExitCode, String> {
     json.check_printed()?;
     let place = place::facts(path)?;
     let facts = Facts { path: path.clone(), machine: machine::facts(), place };
-    if json.wants_text() {
+    let words = || {
         let place = format!("at {}", path.maybe_quote());
         let text =
             [("this machine", &facts.machine), (&place, &facts.place)].map(|(head, facts)| text(head, facts));
-        output::print(&text.join("\n"))?;
-    }
-    json.write_results(&facts)?;
+        text.join("\n")
+    };
+    json.give(words, &facts)?;
     Ok(ExitCode::SUCCESS)
 }
 

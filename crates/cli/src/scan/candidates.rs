@@ -17,6 +17,8 @@ use super::digest::{Algorithm, Hasher};
 pub(super) struct Candidates {
     /// Empty if nothing is hashed.
     algorithms: Vec<Algorithm>,
+    /// The one that was asked for, if others are looked at.
+    wanted: Option<Algorithm>,
     found: OnceLock<Algorithm>,
 }
 
@@ -25,7 +27,18 @@ pub(super) type Sums = Vec<(Algorithm, String)>;
 
 impl Candidates {
     pub(super) fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Candidates {
-        Candidates { algorithms: algorithms.into_iter().collect(), found: OnceLock::new() }
+        Candidates { algorithms: algorithms.into_iter().collect(), wanted: None, found: OnceLock::new() }
+    }
+
+    /// The same, of which one was asked for.
+    pub(super) fn wanting(self, wanted: Option<Algorithm>) -> Candidates {
+        Candidates { wanted, ..self }
+    }
+
+    /// One sentence for the user, if a file agrees by another algorithm than the one that was asked for.
+    pub(super) fn refused(&self) -> Option<String> {
+        let (found, wanted) = (self.found.get()?, self.wanted?);
+        (*found != wanted).then(|| of_another(*found, wanted))
     }
 
     /// Those that are left.
@@ -55,6 +68,12 @@ impl Candidates {
         let first = self.first();
         sums.into_iter().find(|(algorithm, _)| Some(*algorithm) == first).map(|(_, sum)| sum)
     }
+}
+
+/// The error of sums that are of another algorithm than `wanted`.
+pub(super) fn of_another(found: Algorithm, wanted: Algorithm) -> String {
+    let (name, option) = (found.name(), found.argument());
+    format!("the sums are of {name}, not of {}: check them with --hash {option}", wanted.name())
 }
 
 /// The hashes of one file, being computed.

@@ -32,7 +32,7 @@ use super::gate::Gate;
 use super::pace::{Hashing, Pace};
 use super::progress::Progress;
 use super::walk::Subject;
-use super::whole::{Input, Kind, stream};
+use super::whole::{Input, Kind, kind, stream};
 use crate::cat::cause;
 
 /// The result of reading a file.
@@ -108,6 +108,10 @@ impl<'a> Contents<'a> {
             }
             Subject::File(path) => path,
         };
+        if self.arguments.check {
+            // A list may name anything, and to open a FIFO lets its writer go on.
+            std::fs::metadata(path).and_then(|metadata| kind(&metadata)).map_err(Failure::Open)?;
+        }
         let input = Input::open(path).map_err(Failure::Open)?;
         if input.kind == Kind::Regular && input.length_bytes == 0 {
             return self.stream(|each| input.stream(buffer, each));

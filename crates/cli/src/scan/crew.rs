@@ -12,8 +12,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
 
 use headwater_io::{lock, unpoisoned};
 
@@ -25,6 +25,8 @@ use super::report::{Outcome, Report};
 pub(super) struct Crew<'a> {
     jobs: Mutex<Numbered>,
     outcomes: Mutex<Outcomes<'a>>,
+    /// Wakes threads that wait until fewer outcomes do.
+    reported: Condvar,
     is_stopped: &'a AtomicBool,
     progress: &'a Progress,
 }
@@ -47,6 +49,7 @@ impl<'a> Crew<'a> {
         Crew {
             jobs: Mutex::new(Numbered { next: 0, jobs }),
             outcomes: Mutex::new(outcomes),
+            reported: Condvar::new(),
             is_stopped,
             progress,
         }
@@ -89,8 +92,14 @@ impl<'a> Crew<'a> {
     }
 
     fn tell(&self, index: usize, outcome: Outcome) {
-        if lock(&self.outcomes).tell(index, outcome).is_err() {
+        let mut outcomes = lock(&self.outcomes);
+        if outcomes.tell(index, outcome).is_err() {
             self.is_stopped.store(true, Ordering::Relaxed);
+        }
+        self.reported.notify_all();
+        // All of them wait for the next in order, which a thread that does not wait here is reading.
+        while outcomes.waiting.len() > WAITING_MAX && !self.is_stopped.load(Ordering::Relaxed) {
+            outcomes = unpoisoned(self.reported.wait(outcomes));
         }
     }
 }
@@ -125,3 +134,6 @@ impl Outcomes<'_> {
 
 /// Standard output failed: nothing more can be reported.
 struct Stopped;
+
+/// Outcomes of small files, while a large one before them is read: some 30 MB.
+const WAITING_MAX: usize = 100_000;

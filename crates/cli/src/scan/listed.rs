@@ -20,7 +20,7 @@ use headwater_measure::standard;
 use os_display::Quotable;
 
 use super::buffer::Buffer;
-use super::candidates::{Candidates, Hashers, Sums};
+use super::candidates::{Candidates, Hashers, Sums, of_another};
 use super::digest::Algorithm;
 use super::lines::{self, Line};
 use super::walk::STANDARD_INPUT;
@@ -35,6 +35,7 @@ pub(super) struct Listed {
     /// The first sums of all lists, until they are taken.
     ahead: VecDeque<Sum>,
     algorithm: Option<Algorithm>,
+    wanted: Option<Algorithm>,
     /// Algorithms that the sums may be of as well.
     others: Vec<Algorithm>,
     faults: Faults,
@@ -73,6 +74,7 @@ impl Listed {
             list: None,
             ahead: VecDeque::new(),
             algorithm: wanted,
+            wanted,
             others: Vec::new(),
             faults: Faults::default(),
         };
@@ -89,23 +91,16 @@ impl Listed {
         match shown {
             Shown::This => {}
             Shown::Other(other) if wanted.is_none() => listed.algorithm = Some(other),
-            Shown::Nothing if wanted.is_none() => listed.others = algorithm.of_equal_length().collect(),
-            Shown::Nothing => {}
-            Shown::Other(other) => {
-                return Err(format!(
-                    "the sums are of {}, not of {}: check them with --hash {}",
-                    other.name(),
-                    algorithm.name(),
-                    other.argument()
-                ));
-            }
+            Shown::Other(other) => return Err(of_another(other, algorithm)),
+            Shown::Nothing => listed.others = algorithm.of_equal_length().collect(),
         }
         Ok(listed)
     }
 
     /// The algorithms that the sums may be of.
     pub(super) fn candidates(&self) -> Candidates {
-        Candidates::new([self.algorithm()].into_iter().chain(self.others.iter().copied()))
+        let algorithms = [self.algorithm()].into_iter().chain(self.others.iter().copied());
+        Candidates::new(algorithms).wanting(self.wanted)
     }
 
     /// The algorithm of the sums, the first if there are several; BLAKE3 if there are no sums.

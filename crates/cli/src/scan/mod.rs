@@ -35,6 +35,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 pub(crate) use arguments::{EXAMPLES, ScanFilesArguments};
+use headwater_measure::standard;
 
 use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{JsonTo, unwritten};
@@ -54,10 +55,14 @@ pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
         false => {
             let walk = || Jobs::Walk(Walk::new(&arguments.paths));
             let scanned = scan(arguments, &Candidates::new(arguments.hash), walk(), || Some(walk()))?;
-            Ok(scanned.is_none_or(|(totals, _)| totals.is_success()))
+            Ok(scanned.map(|(totals, _)| totals.is_success()))
         }
     });
-    exit_code_of(done.map(|agrees| if agrees { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
+    exit_code_of(done.map(|agrees| match agrees {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::FAILURE,
+        None => ExitCode::from(standard::READER_GONE),
+    }))
 }
 
 /// Checks the output before the work; standard output only if something is certainly printed there.
@@ -68,8 +73,8 @@ fn check_output(arguments: &ScanFilesArguments) -> Result<(), String> {
     }
 }
 
-/// Verifies the listed files. `true` if all match, and there is at least one.
-fn check(arguments: &ScanFilesArguments) -> Result<bool, String> {
+/// Verifies the listed files. `true` if all match, and there is at least one; `None` as of [`scan`].
+fn check(arguments: &ScanFilesArguments) -> Result<Option<bool>, String> {
     let listed = Listed::new(&arguments.paths, arguments.hash)?;
     let (algorithm, candidates) = (listed.algorithm(), listed.candidates());
     // A list that is no file can be read only once.
@@ -79,7 +84,7 @@ fn check(arguments: &ScanFilesArguments) -> Result<bool, String> {
         Listed::new(lists, Some(algorithm)).ok().map(|listed| Jobs::Listed(Box::new(listed)))
     };
     let scanned = scan(arguments, &candidates, Jobs::Listed(Box::new(listed)), again)?;
-    let Some((totals, jobs)) = scanned else { return Ok(false) };
+    let Some((totals, jobs)) = scanned else { return Ok(None) };
     let faults = jobs.into_faults();
     faults.unusable.iter().for_each(complain);
     if !arguments.status {
@@ -95,7 +100,7 @@ fn check(arguments: &ScanFilesArguments) -> Result<bool, String> {
             complain(none_agrees(candidates.left()));
         }
     }
-    Ok(totals.is_success() && totals.files > 0 && faults.unusable.is_empty())
+    Ok(Some(totals.is_success() && totals.files > 0 && faults.unusable.is_empty()))
 }
 
 /// The warning about a list of which no sum agrees.
@@ -121,7 +126,7 @@ fn warn(count: u64, one: &str, several: &str) {
 }
 
 /// Reads all files. `again` are the same, to be counted; `None` if they cannot be known before they are read. Returns `None` if the
-/// reader of the output has gone, and wants no more.
+/// reader of the output has gone, and nothing else takes results.
 fn scan(
     arguments: &ScanFilesArguments,
     candidates: &Candidates,
@@ -136,11 +141,11 @@ fn scan(
     let (jobs, report) = match Crew::new(jobs, report, &progress, &is_stopped).run(&contents, files_max) {
         Ok(done) => done,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(None),
-        Err(error) => return Err(unwritten(&error)),
+        Err(error) => return Err(candidates.refused().unwrap_or_else(|| unwritten(&error))),
     };
     progress.finish();
     let totals = report.finish(jobs.skipped(), started.elapsed())?;
-    Ok(Some((totals, jobs)))
+    Ok(totals.map(|totals| (totals, jobs)))
 }
 
 /// Files read at the same time: enough to saturate a disk queue; waiting threads cost little.

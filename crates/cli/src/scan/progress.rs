@@ -6,7 +6,9 @@
 //! Owns: the bar, the count of bytes to read.
 //! Does not own: results.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +17,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use super::jobs::Jobs;
 use super::walk::Subject;
-use crate::shared::progress::{BYTES, PATIENCE, style};
+use crate::shared::progress::{BYTES, COUNTING, PATIENCE, style};
 
 /// Empty where standard error is no terminal.
 pub(super) struct Progress {
@@ -72,7 +74,12 @@ fn count(jobs: Jobs, bar: &ProgressBar) {
     let subjects = jobs.filter_map(|job| job.subject.ok());
     let length_bytes = |subject: Subject| match subject {
         Subject::StandardInput => 0,
-        Subject::File(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+        Subject::File(path) => match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.file_type().is_block_device() => {
+                File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0))).unwrap_or(0)
+            }
+            found => found.map_or(0, |metadata| metadata.len()),
+        },
     };
     bar.set_length(subjects.map(length_bytes).sum());
     bar.set_style(style(BYTES));
@@ -87,7 +94,5 @@ fn show(bar: &ProgressBar, files: &AtomicU64) {
         std::thread::sleep(INTERVAL);
     }
 }
-
-const COUNTING: &str = "{binary_bytes} {binary_bytes_per_sec}, {msg}";
 
 const INTERVAL: Duration = Duration::from_millis(100);

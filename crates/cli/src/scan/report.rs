@@ -19,7 +19,7 @@ use super::output::Output;
 use super::progress::Progress;
 use crate::shared::complain::complain;
 use crate::shared::json_path;
-use crate::shared::output::JsonTo;
+use crate::shared::output::{self, JsonTo, unwritten};
 use crate::shared::units::readable;
 
 /// The outcome of one file.
@@ -36,6 +36,8 @@ pub(super) struct Report<'a> {
     output: Output,
     target: Target,
     totals: Totals,
+    /// The first error of standard output, where a file takes the results all the same. Nothing is printed after it.
+    unprinted: Option<io::Error>,
     /// Files of the JSON; empty without --json.
     entries: Vec<Entry>,
 }
@@ -96,29 +98,39 @@ impl<'a> Report<'a> {
     ) -> Report<'a> {
         let (output, totals, entries) = (Output::new(), Totals::default(), Vec::new());
         let target = if io::stdout().is_terminal() { Target::Terminal } else { Target::File };
-        Report { arguments, candidates, progress, output, target, totals, entries }
+        Report { arguments, candidates, progress, output, target, totals, unprinted: None, entries }
     }
 
     /// Reports the next file.
     ///
     /// # Errors
-    /// What writing to standard output reports.
+    /// What writing to standard output reports, unless a file takes the results; that the sums [are refused](Candidates::refused).
     pub(super) fn tell(&mut self, outcome: Outcome) -> io::Result<()> {
         let agrees = self.count(&outcome);
+        if let Some(text) = self.candidates.refused() {
+            return Err(io::Error::other(text));
+        }
         self.complain(&outcome);
         let line = self.line(&outcome, agrees);
         if self.arguments.json.to() != JsonTo::Nowhere {
             self.entries.push(Entry::new(&outcome, agrees));
         }
-        let (output, progress) = (&mut self.output, self.progress);
-        line.map_or(Ok(()), |line| progress.beside(|| output.push(&line)))
+        line.map_or(Ok(()), |line| self.print(|output| output.push(&line)))
     }
 
     /// # Errors
-    /// What writing to standard output reports.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        let (output, progress) = (&mut self.output, self.progress);
-        progress.beside(|| output.flush())
+    /// What writing to standard output reports, unless a file takes the results.
+    fn print(&mut self, write: impl FnOnce(&mut Output) -> io::Result<()>) -> io::Result<()> {
+        if self.unprinted.is_some() {
+            return Ok(());
+        }
+        let output = &mut self.output;
+        let printed = self.progress.beside(|| write(output));
+        if matches!(self.arguments.json.to(), JsonTo::File(_)) {
+            self.unprinted = printed.err();
+            return Ok(());
+        }
+        printed
     }
 
     /// Counts a file. Returns whether its sum is the expected one; `None` without an expectation, or after an error.
@@ -165,25 +177,21 @@ impl<'a> Report<'a> {
         Some(sum_line(sum, &outcome.path, end, self.target))
     }
 
-    /// Prints the summary, and writes the JSON.
+    /// Prints the summary, and writes the JSON. `None` if the reader of the output has gone, and nothing else takes results.
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(super) fn finish(mut self, skipped: u64, elapsed: Duration) -> Result<Totals, String> {
-        let flushed = self.flush();
-        match flushed {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return Err(crate::shared::output::unwritten(&error));
-            }
-            _ => {}
+    pub(super) fn finish(mut self, skipped: u64, elapsed: Duration) -> Result<Option<Totals>, String> {
+        match self.print(Output::flush) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(None),
+            flushed => flushed.map_err(|error| unwritten(&error))?,
         }
         self.totals.skipped = skipped;
         self.totals.seconds = elapsed.as_secs_f64();
         self.totals.bytes_per_second = self.totals.bytes as f64 / elapsed.as_secs_f64().max(f64::EPSILON);
         let (json, algorithm) = (self.arguments.json.to(), self.candidates.first());
-        if json.wants_text() && algorithm.is_none() {
-            crate::shared::output::print(&self.totals.text())?;
-        }
+        let has_summary = json.wants_text() && algorithm.is_none();
+        let printed = if has_summary { output::print(&self.totals.text()) } else { Ok(()) };
         for entry in &mut self.entries {
             entry.sum = self.candidates.sum_in(std::mem::take(&mut entry.sums));
         }
@@ -193,7 +201,9 @@ impl<'a> Report<'a> {
             summary: self.totals,
         };
         json.write_results(&document)?;
-        Ok(self.totals)
+        let unprinted = self.unprinted.filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+        unprinted.map_or(printed, |error| Err(unwritten(&error)))?;
+        Ok(Some(self.totals))
     }
 }
 

@@ -170,14 +170,16 @@ pub(super) fn stream(
     }
 }
 
-fn kind(metadata: &Metadata) -> io::Result<Kind> {
+/// # Errors
+/// `Unsupported` for what can only be streamed.
+pub(super) fn kind(metadata: &Metadata) -> io::Result<Kind> {
     let file_type = metadata.file_type();
     if file_type.is_file() {
         Ok(Kind::Regular)
     } else if file_type.is_block_device() {
         Ok(Kind::BlockDevice)
     } else {
-        let text = "it is neither a file nor a block device any more";
+        let text = "it is neither a file nor a block device";
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 }

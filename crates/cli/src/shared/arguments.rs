@@ -32,7 +32,7 @@ pub(crate) struct QueueArguments {
     /// How I/O requests are submitted to the kernel.
     #[arg(long, value_name = "DRIVER", default_value = "auto")]
     pub(crate) driver: DriverChoice,
-    /// The most requests in flight at a time.
+    /// The most requests in flight at a time [default: 128; cp: 32; scan: 64].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=Limits::QUEUE_DEPTH_MAX as i64))]
     pub(crate) queue_depth: Option<u32>,
 }
@@ -144,6 +144,7 @@ impl<Value: ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Shor
 /// The name of the only value that begins so; what is a name itself, or begins none or several, is left to clap.
 fn only_with_prefix<Value: ValueEnum>(text: &str) -> Option<String> {
     let names = Value::value_variants().iter().filter_map(Value::to_possible_value);
+    let names = names.filter(|value| !value.is_hide_set());
     let mut names = names.map(|value| value.get_name().to_owned()).filter(|name| name.starts_with(text));
     let name = names.next().filter(|_| !text.is_empty())?;
     names.next().is_none().then_some(name)

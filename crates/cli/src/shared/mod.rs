@@ -5,6 +5,7 @@ pub(crate) mod buffer;
 pub(crate) mod complain;
 pub(crate) mod fio;
 pub(crate) mod foreign;
+pub(crate) mod holes;
 pub(crate) mod host;
 pub(crate) mod json_path;
 pub(crate) mod output;

@@ -4,14 +4,14 @@
 //!   no option ─► text on standard output   --json ─► JSON on standard output   --json=OUT ─► text on standard output, JSON in OUT
 //! ```
 //!
-//! Owns: the option `--json`, the check before the work, the writing after it.
-//! Does not own: texts and reports.
+//! Owns: the option `--json`, when files are checked before the work, the writing after it.
+//! Does not own: texts and reports, the check itself (`headwater-measure`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use headwater_measure::{Shown, standard};
+use headwater_measure::{Shown, result_file, standard};
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -96,6 +96,15 @@ impl JsonTo<'_> {
         self.write(|| json(results))
     }
 
+    /// Prints the text, unless JSON takes its place, and writes results as JSON where the user wants it, whichever of the two fails.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn give(self, text: impl FnOnce() -> String, results: &impl Serialize) -> Result<(), String> {
+        let printed = if self.wants_text() { print(&text()) } else { Ok(()) };
+        both(printed, self.write_results(results))
+    }
+
     /// Writes results of a command whose standard output carries data: standard error takes the JSON instead.
     ///
     /// # Errors
@@ -118,6 +127,15 @@ impl JsonTo<'_> {
             JsonTo::StandardOutput => print(&with_end(json())),
             JsonTo::File(path) => write_file(path, &with_end(json())),
         }
+    }
+}
+
+/// # Errors
+/// Those of the two, as one sentence.
+pub(crate) fn both(first: Result<(), String>, second: Result<(), String>) -> Result<(), String> {
+    match (first, second) {
+        (Err(first), Err(second)) => Err(format!("{first}; {second}")),
+        (first, second) => first.and(second),
     }
 }
 
@@ -147,22 +165,12 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.maybe_quote()))
 }
 
-/// Checks that a file can be written to. If the check had to create it, removes it again.
+/// Checks before the work that a file can be written to after it, and leaves what is there as it is.
 ///
 /// # Errors
 /// One sentence for the user.
 pub(crate) fn check_file(path: &Path) -> Result<(), String> {
-    let was_there = path.exists();
-    std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(|error| format!("failed to open {}: {error}", path.maybe_quote()))?;
-    if !was_there {
-        // Nothing is lost if it stays: it is written to in the end.
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
+    result_file::check(path).map_err(|error| format!("failed to open {}: {error}", path.maybe_quote()))
 }
 
 fn with_end(mut text: String) -> String {

@@ -19,6 +19,9 @@ pub(crate) fn style(template: &str) -> ProgressStyle {
 pub(crate) const BYTES: &str =
     "{bar:12} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, {eta} left {wide_msg}";
 
+/// The same of work whose end is unknown.
+pub(crate) const COUNTING: &str = "{binary_bytes} {binary_bytes_per_sec}, {wide_msg}";
+
 /// Work that ends sooner shows no bar.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -22,6 +22,7 @@ use indicatif::ProgressBar;
 use os_display::Quotable;
 use rustix::fs::{Advice, FallocateFlags, fadvise};
 
+use crate::shared::holes;
 use crate::shared::progress::{BYTES, style};
 use crate::shared::random::mixed;
 use crate::shared::units::{ByteSize, readable};
@@ -31,6 +32,16 @@ use crate::shared::units::{ByteSize, readable};
 pub(crate) enum Wanted {
     Existing { path: PathBuf, limit: Option<ByteSize> },
     New { dir: Option<PathBuf>, size: ByteSize, fitting: Fitting },
+}
+
+impl Wanted {
+    /// The user's own file.
+    pub(crate) fn existing(&self) -> Option<&Path> {
+        match self {
+            Wanted::Existing { path, .. } => Some(path),
+            Wanted::New { .. } => None,
+        }
+    }
 }
 
 /// What to do when the size asked for does not fit the room or the time.
@@ -50,6 +61,8 @@ pub(crate) struct Target {
     pub(crate) bytes: u64,
     /// Why there is no direct I/O.
     pub(crate) direct_refusal: Option<String>,
+    /// How many of those bytes no device reads, because they are holes or were never written.
+    pub(crate) hole_bytes: u64,
     open: OpenFile,
 }
 
@@ -105,6 +118,11 @@ impl Target {
         self.open.kind() == FileKind::BlockDevice
     }
 
+    /// What a reader of figures has to know about what was read.
+    pub(crate) fn note(&self) -> Option<String> {
+        (self.hole_bytes > 0).then(|| holes::of_figures(self.hole_bytes, self.bytes))
+    }
+
     /// A descriptor for a child.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.open.buffered().try_clone_to_owned()
@@ -150,7 +168,17 @@ fn existing(path: &Path, limit: Option<ByteSize>) -> Result<Target, String> {
     // What others have just written is dirty, and dirty pages cannot be made cold. Where syncing is not allowed, they
     // show in the check before each measurement.
     let _ = rustix::fs::fsync(open.buffered());
-    Ok(Target { path: path.to_owned(), is_made: false, bytes, direct_refusal: refusal(path), open })
+    // Space that was never written counts as data while the page cache has zeros of it.
+    let _ = open.evict_from_kernel();
+    let hole_bytes = holes::hole_bytes(open.buffered(), bytes);
+    Ok(Target {
+        path: path.to_owned(),
+        is_made: false,
+        bytes,
+        direct_refusal: refusal(path),
+        hole_bytes,
+        open,
+    })
 }
 
 fn check_size(bytes: u64, length_bytes: u64) -> Result<(), String> {
@@ -179,7 +207,8 @@ fn made(
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let open = OpenFile::open(&path, DirectIo::Off, Access::Read)
         .map_err(|error| format!("failed to open the file made in {shown}: {error}"))?;
-    Ok(Target { direct_refusal: refusal(&path), path: dir, is_made: true, bytes: written_bytes, open })
+    let direct_refusal = refusal(&path);
+    Ok(Target { path: dir, is_made: true, bytes: written_bytes, direct_refusal, hole_bytes: 0, open })
 }
 
 /// Without a directory given: here, or where temporary files go if nothing can be made here.

@@ -9,17 +9,14 @@ use headwater::{Engine, MemoryBound, MemoryStats};
 use headwater_measure::{hanging, terminal_width};
 use serde::Serialize;
 
-use crate::shared::output::{self, JsonTo};
+use crate::shared::output::JsonTo;
 use crate::shared::units::readable;
 
 /// Prints what an engine could have now.
 pub(super) fn print(json: JsonTo<'_>) -> Result<ExitCode, String> {
     let engine = Engine::builder().build().map_err(|error| format!("failed to {error}"))?;
     let memory = engine.stats().memory;
-    if json.wants_text() {
-        output::print(&text(&memory))?;
-    }
-    json.write_results(&Facts::of(&memory))?;
+    json.give(|| text(&memory), &Facts::of(&memory))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum TraceAction {
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArguments {
-    /// The trace, uncompressed.
+    /// The trace, uncompressed; `-` is standard input.
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
     /// Replacement policy: which page is evicted when the cache is full.

@@ -20,10 +20,11 @@ mod requests;
 
 use std::process::ExitCode;
 
+use headwater_measure::standard;
 use indicatif::ProgressBar;
 
 use crate::shared::complain::exit_code;
-use crate::shared::{output, progress};
+use crate::shared::progress;
 use crate::trace::arguments::{ReplayArguments, TraceAction, TraceArguments};
 use replay::Cache;
 use report::Report;
@@ -38,14 +39,12 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
 fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
     let json = arguments.json.to();
     json.check_printed()?;
+    json.end_with_reader(None);
     let mut requests = Requests::open(&arguments.trace, arguments.format)?;
     let mut caches = caches(arguments);
     replay(&mut requests, &mut caches)?;
     let report = Report::new(arguments, requests.format(), &caches);
-    if json.wants_text() {
-        output::print(&report.text(arguments.wide.shown()))?;
-    }
-    json.write_results(&report)
+    json.give(|| report.text(arguments.wide.shown()), &report)
 }
 
 /// A cache for each policy and size: all policies of the first size, then of the next.
@@ -60,6 +59,7 @@ fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
     let progress = ProgressBar::new(requests.length_bytes()).with_style(progress::style(progress::BYTES));
     let mut batch: Vec<Request> = Vec::with_capacity(BATCH);
     loop {
+        standard::check_reader()?;
         batch.clear();
         while batch.len() < BATCH {
             let Some(request) = requests.next_request()? else { break };

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use headwater_measure::standard;
 use os_display::Quotable;
 
 use super::csv::Csv;
@@ -31,7 +32,8 @@ impl Requests {
     pub(super) fn open(path: &Path, format: FormatChoice) -> Result<Requests, String> {
         let path_text = path.maybe_quote().to_string();
         let failed = |error: std::io::Error| format!("failed to read {path_text}: {error}");
-        let file = File::open(path).map_err(|error| format!("failed to open {path_text}: {error}"))?;
+        let file = if path == Path::new("-") { standard::input() } else { File::open(path) };
+        let file = file.map_err(|error| format!("failed to open {path_text}: {error}"))?;
         let length_bytes = file.metadata().map_err(failed)?.len();
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
         let start = reader.fill_buf().map_err(failed)?;

@@ -25,7 +25,7 @@ mod svg;
 mod sweep;
 mod words;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -44,6 +44,7 @@ use measure::{Plan, measure};
 use os_display::Quotable;
 use place::{Kind, Place};
 use report::Report;
+pub(crate) use section::TITLE;
 
 pub(crate) fn run(arguments: &TuneArguments) -> ExitCode {
     let outcome = match arguments {
@@ -88,20 +89,26 @@ fn tune(arguments: &TuneArguments) -> Result<(), String> {
         target: target.as_ref(),
         scratch: scratch.as_ref(),
         time: arguments.seconds.saturating_sub(started.elapsed()).max(TIME_MIN),
-        notes: place.notes(),
+        notes: place.notes().into_iter().chain(target.as_ref().and_then(Target::note)).collect(),
     };
     let mut report = measure(plan)?;
-    keep(&mut report, store.as_deref(), key.as_deref())?;
-    give(&report, arguments)
+    let store = match &target {
+        Some(target) if target.hole_bytes > 0 => Err(HOLES),
+        _ => store.as_deref().ok_or(OFF),
+    };
+    // What was measured in a minute is worth something without being stored.
+    let kept = keep(&mut report, store, key.as_deref());
+    given(&report, arguments, kept.err())
 }
 
-/// The path of the profiles. Checks before the measurements that the file can be read.
+/// The path of the profiles. Checks before the measurements that the file can be read, and replaced.
 fn store_of(arguments: &TuneArguments) -> Result<Option<PathBuf>, String> {
     if arguments.dry_run {
         return Ok(None);
     }
     let path = stored::path()?;
-    path.iter().try_for_each(|path| stored::load(path).map(drop))?;
+    let checked = path.iter().try_for_each(|path| stored::check(path));
+    checked.map_err(|error| format!("{error}; --dry-run measures and stores nothing"))?;
     Ok(path)
 }
 
@@ -128,40 +135,42 @@ fn prepare_for_writing(place: &Place, arguments: &TuneArguments) -> Result<Targe
     Target::prepare(&place.wanted_for_writing(arguments.size, arguments.seconds)?)
 }
 
-/// Stores the profile, or notes in the report why not.
-fn keep(report: &mut Report, store: Option<&std::path::Path>, key: Option<&str>) -> Result<(), String> {
+/// Stores the profile, or notes in the report why not. `store`: where, or why nowhere.
+///
+/// # Errors
+/// One sentence for the user, which is a note of the report as well.
+fn keep(report: &mut Report, store: Result<&Path, &str>, key: Option<&str>) -> Result<(), String> {
     let Some(profile) = report.profile(stored::unix_seconds(SystemTime::now())) else { return Ok(()) };
-    if store.is_some() && report.ends_at_memory() {
-        let text = "nothing was stored: the fastest setting was one of the largest that fit into memory here";
-        report.notes.push(text.to_owned());
-        return Ok(());
-    }
-    match (store, key) {
-        (Some(path), Some(key)) => {
-            stored::put(path, key, profile)?;
-            report.stored_in = Some(path.display().to_string());
+    let place = store.and_then(|path| match key {
+        _ if report.ends_at_memory() => Err(LITTLE_MEMORY),
+        Some(key) => Ok((path, key)),
+        None => Err(NO_KEY),
+    });
+    let stored = match place {
+        Ok((path, key)) => {
+            stored::put(path, key, profile).map(|()| report.stored_in = Some(path.display().to_string()))
         }
-        (None, _) => {
-            report.notes.push("nothing was stored, as --dry-run or HEADWATER_PROFILES=off says".to_owned())
+        Err(reason) => {
+            report.notes.push(format!("nothing was stored{reason}"));
+            Ok(())
         }
-        (Some(_), None) => {
-            let text = "nothing was stored: the system does not tell by what the device is known again";
-            report.notes.push(text.to_owned());
-        }
-    }
-    Ok(())
+    };
+    stored.inspect_err(|error| report.notes.push(format!("nothing was stored: {error}")))
 }
 
-fn give(report: &Report, arguments: &TuneArguments) -> Result<(), String> {
+/// Gives the results to all that want them, whatever has `failed` before and whichever of them does.
+fn given(report: &Report, arguments: &TuneArguments, failed: Option<String>) -> Result<(), String> {
+    let mut errors: Vec<String> = failed.into_iter().collect();
     if let Some(path) = &arguments.svg {
         let grids: Vec<_> = report.grids().collect();
-        output::write_file(path, &svg::svg(&grids)?)?;
+        errors.extend(svg::svg(&grids).and_then(|svg| output::write_file(path, &svg)).err());
     }
     let to = arguments.json.to();
     if to.wants_text() {
-        output::print(&words::text(report, Style::of_output()))?;
+        errors.extend(output::print(&words::text(report, Style::of_output())).err());
     }
-    to.write_results(report)
+    errors.extend(to.write_results(report).err());
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
 }
 
 fn show(arguments: &TuneArguments) -> Result<(), String> {
@@ -169,12 +178,9 @@ fn show(arguments: &TuneArguments) -> Result<(), String> {
     to.check_printed()?;
     let path = stored::path()?;
     let stored = path.as_deref().map_or(Ok(StoredProfiles::default()), stored::load)?;
-    if to.wants_text() {
-        let off = || "profiles are off (HEADWATER_PROFILES)\n".to_owned();
-        let words = |path: PathBuf| stored::words(&path, &stored, SystemTime::now());
-        output::print(&path.map_or_else(off, words))?;
-    }
-    to.write_results(&stored)
+    let off = || "profiles are off (HEADWATER_PROFILES)\n".to_owned();
+    let words = |path: &Path| stored::words(path, &stored, SystemTime::now());
+    to.give(|| path.as_deref().map_or_else(off, words), &stored)
 }
 
 fn reset(arguments: &TuneArguments) -> Result<(), String> {
@@ -197,3 +203,10 @@ fn reset(arguments: &TuneArguments) -> Result<(), String> {
 
 /// However long the scratch file took.
 const TIME_MIN: Duration = Duration::from_millis(500);
+
+// Why nothing was stored.
+const OFF: &str = ", as --dry-run or HEADWATER_PROFILES=off says";
+const HOLES: &str =
+    ": reads of holes say nothing of the device; give a file that was written, or its directory";
+const LITTLE_MEMORY: &str = ": the fastest setting was one of the largest that fit into memory here";
+const NO_KEY: &str = ": the system does not tell by what the device is known again";

@@ -18,7 +18,7 @@ pub(crate) fn section(report: &Report) -> Section {
     Section {
         headline: String::new(),
         id: "tune",
-        title: "Request size and queue depth".to_owned(),
+        title: TITLE.to_owned(),
         question: "How large should requests be, and how many of them in flight?".to_owned(),
         answer: answer(report),
         figures,
@@ -106,6 +106,9 @@ fn memory_method(report: &Report) -> Method {
     );
     Method { what: "memory".to_owned(), how, fio: None }
 }
+
+/// Of the section.
+pub(crate) const TITLE: &str = "Request size and queue depth";
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,22 @@
 //! Stored: the file of profiles, which is read, shown, changed and reset.
 //!
 //! ```text
-//!   read ─► change ─► file with another name beside it, synced ─► its name
+//!   lock the folder ─► read ─► change ─► file with another name beside it, synced ─► its name
 //! ```
 //!
-//! Owns: replacing the file atomically, so that readers see the old one or the new one.
+//! Owns: replacing the file atomically, so that readers see the old one or the new one, and no change of another process is lost; its
+//! permissions.
 //! Does not own: its format and path (`headwater::testing::profiles`).
 
-use std::io::Write;
+use std::fs::{File, Permissions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use headwater::Profiles;
 use headwater::testing::profiles::{Profile, StoredProfiles, TunedSetting};
+use headwater_measure::result_file;
 use os_display::Quotable;
 
 use crate::shared::output;
@@ -46,14 +50,25 @@ pub(super) fn load(path: &Path) -> Result<StoredProfiles, String> {
     })
 }
 
+/// Checks that profiles can be stored.
+///
+/// # Errors
+/// One sentence for the user.
+pub(super) fn check(path: &Path) -> Result<(), String> {
+    load(path)?;
+    let place = StorePlace::of(path)?;
+    tempfile::tempfile_in(&place.folder).map(drop).map_err(|error| failed_to_store(path, &error))
+}
+
 /// Stores a profile in place of the previous one of its key.
 ///
 /// # Errors
 /// One sentence for the user.
 pub(super) fn put(path: &Path, key: &str, profile: Profile) -> Result<(), String> {
+    let place = StorePlace::of(path)?;
     let mut stored = load(path)?;
     stored.profiles.insert(key.to_owned(), profile);
-    save(path, &stored)
+    place.save(&stored)
 }
 
 /// Removes the profile with this key, or all. Returns how many were removed.
@@ -61,30 +76,82 @@ pub(super) fn put(path: &Path, key: &str, profile: Profile) -> Result<(), String
 /// # Errors
 /// One sentence for the user.
 pub(super) fn remove(path: &Path, key: Option<&str>) -> Result<usize, String> {
+    if !path.exists() {
+        return Ok(0);
+    }
+    let place = StorePlace::of(path)?;
     // What is not understood goes with all the rest.
     let mut stored = if key.is_none() { load(path).unwrap_or_default() } else { load(path)? };
     let before = stored.profiles.len();
     stored.profiles.retain(|known, _| key.is_some_and(|key| known != key));
     let removed = before - stored.profiles.len();
-    if removed > 0 || key.is_none() && path.exists() {
-        save(path, &stored)?;
+    if removed > 0 || key.is_none() {
+        place.save(&stored)?;
     }
     Ok(removed)
 }
 
-fn save(path: &Path, stored: &StoredProfiles) -> Result<(), String> {
-    let failed =
-        |error: std::io::Error| format!("failed to store profiles in {}: {error}", path.maybe_quote());
-    // The file may be a symbolic link, for example into a directory of settings under version control.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    let mut file = tempfile::Builder::new().prefix(".profiles").tempfile_in(folder).map_err(failed)?;
-    file.write_all(output::json(stored).as_bytes())
-        .and_then(|()| file.as_file().sync_all())
-        .map_err(failed)?;
-    file.persist(&path).map_err(|error| failed(error.error))?;
-    Ok(())
+/// Where the file is or will be, which no other process changes meanwhile.
+struct StorePlace<'a> {
+    /// As the user knows it.
+    shown: &'a Path,
+    /// The file itself: the path may be a symbolic link, for example into a directory of settings under version control.
+    path: PathBuf,
+    folder: PathBuf,
+    /// The folder, locked until it is closed. The file is no place for a lock: each change puts another one in its place.
+    _lock: File,
+}
+
+impl<'a> StorePlace<'a> {
+    fn of(shown: &'a Path) -> Result<StorePlace<'a>, String> {
+        let path = std::fs::canonicalize(shown).unwrap_or_else(|_| result_file::end_of_links(shown));
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder.to_owned();
+        let lock = std::fs::create_dir_all(&folder).and_then(|()| locked(&folder));
+        let _lock = lock.map_err(|error| failed_to_store(shown, &error))?;
+        Ok(StorePlace { shown, path, folder, _lock })
+    }
+
+    fn save(&self, stored: &StoredProfiles) -> Result<(), String> {
+        self.replace(output::json(stored).as_bytes()).map_err(|error| failed_to_store(self.shown, &error))
+    }
+
+    /// The new file has the permissions, and where this process may give it away the owner, of the old one.
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let old = std::fs::metadata(&self.path).ok();
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".profiles");
+        if old.is_none() {
+            // Less the umask, as that of any new file. The default of this crate keeps other users out.
+            builder.permissions(Permissions::from_mode(0o666));
+        }
+        let mut file = builder.tempfile_in(&self.folder)?;
+        if let Some(old) = old {
+            let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
+            file.as_file().set_permissions(old.permissions())?;
+        }
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(&self.path)?;
+        Ok(())
+    }
+}
+
+fn failed_to_store(path: &Path, error: &io::Error) -> String {
+    format!("failed to store profiles in {}: {error}", path.maybe_quote())
+}
+
+/// The folder, opened and locked as soon as no other process has it locked; unlocked where that takes long, or the file system
+/// has no locks.
+fn locked(folder: &Path) -> io::Result<File> {
+    let (folder, began) = (File::open(folder)?, Instant::now());
+    while let Err(TryLockError::WouldBlock) = folder.try_lock() {
+        if began.elapsed() > LOCK_PATIENCE {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Ok(folder)
 }
 
 /// The profiles as text.
@@ -125,6 +192,10 @@ pub(super) fn unix_seconds(now: SystemTime) -> u64 {
     now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// A change takes some milliseconds; any process that may read the folder can keep it locked for ever.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +224,57 @@ mod tests {
         assert!(shown.contains("a disk, measured 2 days ago") && shown.contains("1 MiB × 2"), "{shown}");
         assert_eq!(remove(&path, None).unwrap(), 1);
         assert_eq!(std::fs::read_dir(place.path().join("a")).unwrap().count(), 1);
+    }
+
+    /// Goal: other users may read a new file as any other of this process, and each file after a change as before it. Method: modes of
+    /// files that are new, that were 0644 and that were 0600.
+    #[test]
+    fn permissions_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("profiles.json");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let other = place.path().join("other");
+        File::create(&other).unwrap();
+        put(&path, "one", profile(1)).unwrap();
+        assert_eq!(mode(&path), mode(&other), "as the umask says");
+        for kept in [0o644, 0o600, 0o664] {
+            std::fs::set_permissions(&path, Permissions::from_mode(kept)).unwrap();
+            put(&path, "one", profile(2)).unwrap();
+            assert_eq!(mode(&path), kept);
+        }
+        if rustix::process::geteuid().is_root() {
+            fchown(File::open(&path).unwrap(), Some(1000), Some(1000)).unwrap();
+            put(&path, "one", profile(3)).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().uid(), 1000, "a user's file stays the user's");
+        }
+    }
+
+    /// Goal: of several profiles that are stored at once none is lost. Method: eight threads, ten devices each.
+    #[test]
+    fn none_of_several_is_lost() {
+        let place = tempfile::tempdir().unwrap();
+        let path = &place.path().join("profiles.json");
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                scope.spawn(move || {
+                    (0..10).for_each(|device| put(path, &format!("{thread}-{device}"), profile(1)).unwrap());
+                });
+            }
+        });
+        assert_eq!(load(path).unwrap().profiles.len(), 80);
+    }
+
+    /// Goal: a symbolic link to a file that is not there yet stays a link, and leads to the profiles.
+    #[test]
+    fn links_stay_links() {
+        let place = tempfile::tempdir().unwrap();
+        let (link, target) = (place.path().join("link"), place.path().join("settings/profiles.json"));
+        std::os::unix::fs::symlink("settings/profiles.json", &link).unwrap();
+        for device in ["one", "two"] {
+            put(&link, device, profile(1)).unwrap();
+        }
+        assert!(link.is_symlink());
+        assert_eq!(load(&target).unwrap().profiles.len(), 2);
     }
 
     /// Goal: a file of another format is not overwritten, except by a reset of all.

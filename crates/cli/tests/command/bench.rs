@@ -8,7 +8,7 @@ use std::time::Instant;
 use headwater_testkit::{PATIENCE, Pattern, ScratchDir, tmpfs};
 use serde_json::Value;
 
-use crate::{assert_one_line, copy_command, headwater, run, text, to_json, utf8};
+use crate::{assert_one_line, copy_command, headwater, run, text, to_json, utf8, with_program};
 
 fn scan(arguments: &[&str], out: &Path) -> (String, Value) {
     let common = ["bench", "scan", "--rounds", "1", &to_json(utf8(out))];
@@ -70,6 +70,26 @@ fn scan_of_a_given_file() {
     assert_eq!((bytes.len() as u64, Pattern::new(5).mismatch(0, &bytes)), (length, None));
 }
 
+/// Goal: figures of a file that no device has to read say so. Method: a file with data in front of a hole, and its data alone.
+#[test]
+fn scan_of_holes() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = ScratchDir::on_target().unwrap();
+    let (path, out) = (scratch.path().join("file"), scratch.path().join("out.json"));
+    Pattern::new(5).write_file(&path, 2 << 20).unwrap();
+    fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(8 << 20).unwrap();
+    if fs::metadata(&path).unwrap().blocks() * 512 >= 8 << 20 {
+        return headwater_testkit::skip("the file system has no holes");
+    }
+    let of_file = ["--file", utf8(&path), "--only", "mmap"];
+    let (table, results) = scan(&of_file, &out);
+    let note = results["notes"].to_string();
+    assert!(note.contains("6 MiB of the 8 MiB that were read are holes"), "{note}");
+    assert!(table.contains("note: 6 MiB of the 8 MiB"), "{table}");
+    let (_, results) = scan(&[&of_file[..], &["--size", "2M"]].concat(), &out);
+    assert!(!results["notes"].to_string().contains("holes"), "{results}");
+}
+
 /// Goal: where there is no direct I/O the other rows remain, and the reason is said.
 #[test]
 fn scan_without_direct_io() {
@@ -125,7 +145,7 @@ fn is_row(process: u32) -> bool {
     fs::read_to_string(format!("/proc/{process}/cmdline")).is_ok_and(|line| line.contains("bench-row"))
 }
 
-/// Goal: without arguments it works where nothing can be written, for a user who is not root.
+/// Goal: without arguments it works where nothing can be written, for a user who is not root, and where a program that it runs fails.
 #[test]
 fn quick_form_works_for_nobody() {
     use std::os::unix::fs::PermissionsExt;
@@ -138,6 +158,9 @@ fn quick_form_works_for_nobody() {
     json.set_permissions(fs::Permissions::from_mode(0o666)).unwrap();
     let mut command = std::process::Command::new(&binary);
     command.args(["bench", "--json=out.json"]).current_dir(place.path());
+    let programs = tempfile::tempdir().unwrap();
+    fs::set_permissions(programs.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    command.env("PATH", with_program(programs.path(), "coreutils", "exit 3"));
     if rustix::process::geteuid().is_root() {
         command.uid(65534).gid(65534);
     }
@@ -154,8 +177,30 @@ fn quick_form_works_for_nobody() {
     );
     let results: Value = serde_json::from_slice(&fs::read(place.path().join("out.json")).unwrap()).unwrap();
     let suites = results["suites"].as_array().unwrap();
+    let rows = |report: &Value| report["rows"].as_array().is_some_and(|rows| !rows.is_empty());
+    assert!(
+        suites.iter().all(|report| report["suite"] == "tune" || report["suite"] == "nop" || rows(report))
+    );
     let names: Vec<&str> = suites.iter().map(|report| report["suite"].as_str().unwrap()).collect();
     assert_eq!(names, ["scan", "tune", "random", "cat", "cache", "readahead", "ubc", "nop"]);
     let left = fs::read_dir(place.path()).unwrap().count();
     assert_eq!(left, 2, "only the binary and the results");
+}
+
+/// Goal: results are not written over the file that is measured with, by whichever name. Method: each file of results as another name of it.
+#[test]
+fn the_file_is_not_written_over() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let [file, name] = ["file", "name"].map(|name| scratch.path().join(name));
+    fs::write(&file, vec![1; 1 << 20]).unwrap();
+    fs::hard_link(&file, &name).unwrap();
+    let name = utf8(&name);
+    let (json, file) = (to_json(name), utf8(&file));
+    let scan = ["bench", "scan", "--only", "mmap", "--rounds", "1", "--file", file];
+    for line in [&[&scan[..], &[&json]].concat(), &[&scan[..], &["--html", name]].concat()] {
+        assert_one_line(&run(line), "it is the file to measure with");
+    }
+    let cat = ["bench", "cat", "--rounds", "1", "--export-json", name, "--file", file];
+    assert_one_line(&run(&cat), "it is the file to measure with");
+    assert_eq!(fs::read(file).unwrap(), vec![1; 1 << 20]);
 }

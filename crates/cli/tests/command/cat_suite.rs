@@ -11,7 +11,7 @@ use headwater_testkit::{Pattern, ScratchDir, skip, tmpfs};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{assert_one_line, headwater, run, text, to_json, utf8};
+use crate::{assert_one_line, headwater, run, text, to_json, utf8, with_program};
 
 fn cat_suite(arguments: &[&str], out: &Path) -> (String, Value) {
     let common = ["bench", "cat", "--rounds", "1", &to_json(utf8(out))];
@@ -31,9 +31,7 @@ const OWN: [&str; 9] = ["cat1", "cat2", "cat3", "cat4", "cat5", "cat6", "cat7", 
 
 fn assert_all_ways(results: &Value, state: &str) {
     let ways = ways(results, state);
-    for way in OWN {
-        assert!(ways.contains(&way), "{way} of {ways:?}");
-    }
+    assert!(OWN.iter().all(|way| ways.contains(way)), "{ways:?}");
     let skipped = text(results["skipped"].to_string().as_bytes());
     for (way, name) in [("gnu", "GNU cat"), ("uutils", "uutils cat"), ("dd", "dd"), ("cp", "cp")] {
         assert_ne!(
@@ -208,6 +206,54 @@ fn memory_of_each_run() {
             assert!(memory.iter().all(is_right), "{result}");
         }
     }
+}
+
+/// Goal: a program that fails has no row but a reason, and costs no other program its row. Method: a `coreutils` that has a version, and
+/// fails when it is looked at, or when it is measured.
+#[test]
+fn programs_that_fail() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let out = scratch.path().join("out.json");
+    for (script, reason) in [
+        ("echo no luck >&2; exit 3", "failed to run it: ended with exit code 3; it said: no luck"),
+        ("[ -p /dev/stdout ] && exec cat; exit 4", "failed to measure it: ended with exit code 4"),
+        ("echo mine", "it delivers other bytes than the file has"),
+    ] {
+        let path = with_program(scratch.path(), "coreutils", script);
+        let mut command = headwater();
+        command.args(["bench", "cat", "--rounds", "2", "--size", "1M", "--warm", "1M", &to_json(utf8(&out))]);
+        let output = command.env("PATH", path).current_dir(scratch.path()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let results: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+        assert_all_own(&results);
+        let skipped =
+            results["skipped"].as_array().unwrap().iter().find(|row| row["id"] == "uutils").unwrap();
+        assert_eq!(skipped["name"], "uutils cat 0.1");
+        assert!(skipped["reason"].as_str().unwrap().contains(reason), "{skipped}");
+        assert!(!ways(&results, "cold").contains(&"uutils"), "{results}");
+        assert!(text(&output.stdout).contains("skipped uutils cat 0.1: "), "{}", text(&output.stdout));
+    }
+}
+
+fn assert_all_own(results: &Value) {
+    for state in ["warm", "cold"] {
+        let ways = ways(results, state);
+        assert!(OWN.iter().all(|way| ways.contains(way)), "{ways:?}");
+    }
+}
+
+/// Goal: a file for which there is no room costs no other results. Method: a full device in the place of hyperfine's form.
+#[test]
+fn what_cannot_be_written_costs_nothing_else() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (json, html) = (scratch.path().join("out.json"), scratch.path().join("out.html"));
+    let small = ["--size", "1M", "--warm", "1M", "--rounds", "1", "--dir", utf8(scratch.path())];
+    let files = ["--export-json", "/dev/full", "--html", utf8(&html), &to_json(utf8(&json))];
+    let output = run(&[&["bench", "cat"], &small[..], &files].concat());
+    assert_one_line(&output, "failed to write /dev/full: No space left");
+    assert!(text(&output.stdout).contains("headwater cat moves"), "{}", text(&output.stdout));
+    assert_all_own(&serde_json::from_slice(&fs::read(json).unwrap()).unwrap());
+    assert!(fs::metadata(html).unwrap().len() > 1000);
 }
 
 /// Goal: a command that fails, or is not there, ends the measurement with a reason, the latter before a file is made.

@@ -247,3 +247,18 @@ fn what_prints_nothing_needs_none_of_the_three() {
     let output = run_without("<&- 2>&-", "bench nop --seconds 0.01 --json=out", scratch.path());
     assert!(output.status.success(), "{:?}", output.status);
 }
+
+/// Goal: where the text does not fit, JSON that goes to a file is written all the same. Method: each command that measures nothing.
+#[test]
+fn json_is_not_lost_with_the_text() {
+    let scratch = scratch();
+    for command in
+        ["scan in", "stat in", "stat --memory", "doctor", "trace replay --cache 1M trace", "tune --show"]
+    {
+        let output = run_without(">/dev/full", &format!("{command} --json=out"), scratch.path());
+        assert_one_line(&output, "failed to write to standard output: No space left");
+        let written = fs::read(scratch.path().join("out")).expect(command);
+        assert!(serde_json::from_slice::<serde_json::Value>(&written).is_ok(), "{command}");
+        fs::remove_file(scratch.path().join("out")).unwrap();
+    }
+}

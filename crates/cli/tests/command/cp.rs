@@ -26,11 +26,11 @@ const PATTERN: Pattern = Pattern::new(33);
 const LENGTHS: [u64; 9] =
     [0, 1, 4095, 4096, (1 << 20) - 1, (1 << 20) + 1, (2 << 20) + 512, 5 << 20, (37 << 20) + 777];
 
-fn scratch() -> ScratchDir {
+pub(crate) fn scratch() -> ScratchDir {
     ScratchDir::on_target().unwrap()
 }
 
-fn copy(arguments: &[&str]) -> String {
+pub(crate) fn copy(arguments: &[&str]) -> String {
     let output = run(&[&["cp"], arguments].concat());
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
@@ -43,7 +43,7 @@ fn assert_pattern(path: &Path, length: u64) {
     assert_eq!(PATTERN.mismatch(0, &bytes), None, "{}", path.display());
 }
 
-fn names_in(directory: &Path) -> Vec<String> {
+pub(crate) fn names_in(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -53,7 +53,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 }
 
 /// A file of the pattern, and a place for its copy.
-fn paths(scratch: &ScratchDir, length: u64) -> (PathBuf, PathBuf) {
+pub(crate) fn paths(scratch: &ScratchDir, length: u64) -> (PathBuf, PathBuf) {
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     PATTERN.write_file(&from, length).unwrap();
     (from, to)

@@ -1,6 +1,6 @@
 //! Inputs: command lines that make no sense, and the help.
 
-use crate::{assert_one_line, run, text, utf8};
+use crate::{assert_one_line, headwater, run, text, utf8};
 
 #[test]
 fn nonsense_gets_one_line() {
@@ -114,4 +114,18 @@ fn help_has_examples_and_no_escape_codes() {
     let version = text(&run(&["--version"]).stdout);
     assert_eq!(version, format!("headwater {}\n", env!("CARGO_PKG_VERSION")));
     assert!(text(&run(&["cat", "--version"]).stdout).ends_with(&version["headwater".len()..]));
+}
+
+/// Goal: words that are no UTF-8 are a usage error as others are, wherever they stand.
+#[test]
+fn words_that_are_no_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let word = OsStr::from_bytes(b"\xff");
+    for line in [&[word][..], &[word, OsStr::new("--nonsense")], &[OsStr::new("cp"), OsStr::new("--x"), word]]
+    {
+        let output = headwater().args(line).output().unwrap();
+        assert_one_line(&output, "--help");
+        assert_eq!(output.status.code(), Some(2), "{line:?}");
+    }
 }

@@ -12,6 +12,7 @@ mod closed;
 mod cp;
 mod cp_access;
 mod cp_in_place;
+mod cp_limits;
 mod cp_sparse;
 mod cp_sync;
 mod cp_tree;
@@ -33,6 +34,7 @@ mod tune_memory;
 mod ubc;
 mod wide;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -48,6 +50,20 @@ fn run(arguments: &[&str]) -> Output {
 /// that it is written by, and a file that is open for writing cannot be run.
 fn copy_command(to: &Path) {
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_headwater")).arg(to).status().unwrap().success());
+}
+
+/// A PATH in which a shell script, whose version is 0.1, comes before all other programs of its name.
+fn with_program(folder: &Path, name: &str, script: &str) -> OsString {
+    let folder = folder.join("programs");
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join(name);
+    let script = format!("#!/bin/sh\ncase \"$*\" in *--version) echo {name} 0.1; exit;; esac\n{script}\n");
+    // By another process, as in `copy_command`.
+    let mut write = Command::new("sh");
+    write.args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(&program).arg(script);
+    assert!(write.status().unwrap().success());
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&others))).unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

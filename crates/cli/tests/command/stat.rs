@@ -180,3 +180,20 @@ fn a_closed_pipe_is_no_error() {
     let output = headwater().args(["stat", "/proc/self/exe"]).stdout(writer).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
+
+/// Goal: what is no file is looked at without being opened, which would let the writer of a FIFO go on. Method: the kernel's notices of
+/// openings, beside stat and a list of sums that names the FIFO.
+#[test]
+fn a_fifo_is_not_opened() {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    let place = tempfile::tempdir().unwrap();
+    let (fifo, list) = (place.path().join("fifo"), place.path().join("list"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    fs::write(&list, format!("{}  {}\n", "0".repeat(64), utf8(&fifo))).unwrap();
+    let notices = init(CreateFlags::NONBLOCK).unwrap();
+    add_watch(&notices, &fifo, WatchFlags::OPEN).unwrap();
+    assert_one_line(&run(&["stat", utf8(&fifo)]), "a FIFO or socket");
+    assert!(text(&run(&["scan", "--check", utf8(&list)]).stderr).contains("neither a file"));
+    let noticed = rustix::io::read(&notices, &mut [0; 64]);
+    assert_eq!(noticed.unwrap_err(), rustix::io::Errno::AGAIN, "it was opened");
+}

@@ -179,3 +179,27 @@ fn help_explains_the_formats() {
         assert!(help.contains(wanted), "{wanted} is missing in {help}");
     }
 }
+
+/// Goal: a trace may come by standard input, as from a program that decompresses it; a replay that nothing reads ends with its reader.
+#[test]
+fn a_trace_comes_and_goes_by_pipes() {
+    let place = Place::new();
+    let trace = place.file("trace", oracle_general(&pages()));
+    let from = |line: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", line]).env("PROGRAM", env!("CARGO_BIN_EXE_headwater")).current_dir(place.0.path());
+        shell.output().unwrap()
+    };
+    let replay = "\"$PROGRAM\" trace replay --cache 1M,4M";
+    let [named, piped] =
+        [format!("{replay} trace"), format!("cat trace | {replay} -")].map(|line| from(&line));
+    assert!(piped.status.success(), "{}", text(&piped.stderr));
+    let rows = |said: &[u8]| text(said).lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows(&piped.stdout), rows(&named.stdout));
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = crate::headwater();
+    command.args(["trace", "replay", "--cache", "1M", utf8(&trace)]).stdout(writer);
+    assert_eq!(command.output().unwrap().status.code(), Some(141));
+}

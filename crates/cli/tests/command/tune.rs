@@ -4,10 +4,12 @@
 //! Does not own: which setting is chosen (the search's own tests).
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
-use headwater_testkit::{FileSystem, LoopMount, Pattern, ScratchDir, skip, tmpfs};
+use headwater_testkit::{FileSystem, LoopMount, PATIENCE, Pattern, ScratchDir, skip, tmpfs};
 use serde_json::Value;
 
 use crate::{assert_one_line, headwater, text, to_json, utf8};
@@ -143,6 +145,63 @@ fn a_file_and_nothing_stored() {
     assert_eq!(fs::read_dir(&home.place).unwrap().count(), 1, "only the file");
 }
 
+/// Goal: a file that no device has to read is no measure of a device: a note says so, and no profile is stored. Method: a sparse file, one
+/// that was allocated and then looked at, and one of which the part that is read was written.
+#[test]
+fn holes_are_no_device() {
+    let home = Home::new();
+    let [sparse, allocated, written] = ["sparse", "allocated", "written"].map(|name| home.place.join(name));
+    let length = 16 << 20;
+    fs::File::create(&sparse).unwrap().set_len(length).unwrap();
+    Pattern::new(3).write_file(&written, length).unwrap();
+    fs::OpenOptions::new().append(true).open(&written).unwrap().set_len(2 * length).unwrap();
+    let file = fs::File::create(&allocated).unwrap();
+    let is_allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length).is_ok();
+    fs::read(&allocated).unwrap();
+    if fs::metadata(&sparse).unwrap().blocks() > 0 || !is_allocated {
+        return skip("the file system has no holes, or allocates nothing");
+    }
+    for path in [&sparse, &allocated] {
+        let shown = home.tuned(&["--seconds", "1", utf8(path)]);
+        for words in ["16 MiB of the 16 MiB that were read are holes", "nothing was stored: reads of holes"] {
+            assert!(shown.replace('\u{a0}', " ").contains(words), "{words} in {shown}");
+        }
+        assert!(!home.profiles().exists());
+    }
+    let shown = home.tuned(&["--seconds", "1", "--size", "16M", utf8(&written)]);
+    assert!(!shown.contains("holes"), "{shown}");
+}
+
+/// Goal: what was measured is not lost where it cannot be stored. Method: profiles that another program replaces meanwhile, once the
+/// place of theirs is there, and a device that is full.
+#[test]
+fn a_profile_that_cannot_be_stored_costs_no_results() {
+    let home = Home::new();
+    let out = home.scratch.path().join("out.json");
+    let mut command = headwater();
+    command.args(["tune", "--seconds", "1", "--size", "16M", "--svg", "/dev/full", &to_json(utf8(&out))]);
+    let folder = home.scratch.path().join("profiles");
+    let profiles = folder.join("headwater.json");
+    command.arg(&home.place).env("HEADWATER_PROFILES", &profiles);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while !folder.exists() {
+        assert!(started.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fs::write(&profiles, "mine").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let results = json(&fs::read_to_string(&out).unwrap());
+    if results["device"]["key"].is_null() {
+        return skip("the device has no key");
+    }
+    assert_one_line(&output, "failed to read the profiles in ");
+    assert_eq!(fs::read(&profiles).unwrap(), b"mine");
+    assert_one_line(&output, "failed to write /dev/full");
+    assert!(text(&output.stdout).contains("nothing was stored: failed to read"), "{output:?}");
+    assert_grid(&results["sequential"]);
+}
+
 /// Goal: memory is no device: the sweep of memory is there, nothing else, and nothing is stored.
 #[test]
 fn memory_file_systems() {
@@ -236,4 +295,15 @@ fn a_stored_profile_is_used() {
     let file = headwater::OpenOptions::new().engine(&engine).open(&path).unwrap();
     let limits = file.readahead_limits().unwrap();
     assert_eq!(limits.size_bytes_max, results["sequential"]["chosen"]["size_bytes"].as_u64().unwrap());
+}
+
+/// Goal: that nothing can be stored is found out before anything is measured. Method: a place in which no file can be made.
+#[test]
+fn a_place_for_profiles_is_checked_first() {
+    let mut command = headwater();
+    command.args(["tune", "--seconds", "1", "."]).env("HEADWATER_PROFILES", "/proc/nowhere/profiles");
+    let output = command.output().unwrap();
+    assert_one_line(&output, "failed to store profiles in /proc/nowhere/profiles");
+    assert!(text(&output.stderr).contains("--dry-run"), "{output:?}");
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
 }

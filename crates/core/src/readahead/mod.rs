@@ -53,8 +53,8 @@ use reads::Planner;
 use steady::Steady;
 
 pub use limits::{LimitsError, ReadaheadLimits};
-pub use reads::{Plan, PlannedRead, Purpose, ReadId};
-pub use runs::{MissingRun, missing_runs};
+pub use reads::{Plan, PlannedRead, Purpose, ReadId, ReadIds};
+pub use runs::{MissingPages, MissingRun, MissingRuns, missing_runs};
 pub use sequential::{HOLD_OFF, SequentialStream};
 
 /// Which policy the reads of a file follow.

@@ -17,7 +17,7 @@
 //! - P2 No read is empty, ends beyond the end of the file, or is longer than the largest extent.
 //! - P3 A mark lies within the range of its read.
 
-use alloc::vec::Vec;
+use smallvec::SmallVec;
 
 use crate::units::{PageCount, PageIndex, PageRange};
 
@@ -40,6 +40,9 @@ impl ReadId {
     /// Set in the numbers of announced reads.
     pub(super) const ANNOUNCED: u64 = 1 << 63;
 }
+
+/// Planned reads that end together: two where a demand was merged with the readahead behind it.
+pub type ReadIds = SmallVec<[ReadId; 2]>;
 
 /// Whether a reader waits for a read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,16 +68,16 @@ pub struct PlannedRead {
     pub purpose: Purpose,
 }
 
-/// A reusable list of planned reads: cleared by each access, allocating only while it grows.
+/// A reusable list of planned reads: cleared by each access, allocating only for more than two, while it grows.
 #[derive(Clone, Default, Debug)]
 pub struct Plan {
-    reads: Vec<PlannedRead>,
+    reads: SmallVec<[PlannedRead; 2]>,
 }
 
 impl Plan {
     /// An empty plan.
     pub const fn new() -> Self {
-        Self { reads: Vec::new() }
+        Self { reads: SmallVec::new_const() }
     }
 
     /// The reads, in the order in which to submit them.

@@ -10,9 +10,9 @@
 //! Owns: which missing pages are read together, and which planned reads that completes.
 //! Does not own: what is missing, memory, the I/O.
 
-use alloc::vec::Vec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{PlannedRead, Purpose, ReadId};
+use super::{PlannedRead, Purpose, ReadId, ReadIds};
 use crate::units::{PageCount, PageIndex, PageRange};
 
 /// Adjacent pages that are missing, to be read at once.
@@ -23,8 +23,14 @@ pub struct MissingRun {
     /// The first page that no reader waits for.
     pub ahead_from: PageIndex,
     /// The planned reads that are done when this is.
-    pub ids: Vec<ReadId>,
+    pub ids: ReadIds,
 }
+
+/// The runs of a plan: one for a miss without a pattern.
+pub type MissingRuns = SmallVec<[MissingRun; 1]>;
+
+/// Ranges of pages that are missing, ascending.
+pub type MissingPages = SmallVec<[PageRange; 1]>;
 
 /// What is to be read for a plan, in its order. Neighbours are read together, be they demanded or not, up to `pages_max`:
 /// one request costs the device less than two. `missing` adds the runs of a range that are not there, ascending; `there`
@@ -56,10 +62,10 @@ pub struct MissingRun {
 pub fn missing_runs(
     plan: &[PlannedRead],
     pages_max: u64,
-    mut missing: impl FnMut(PageRange, &mut Vec<PageRange>),
+    mut missing: impl FnMut(PageRange, &mut MissingPages),
     mut there: impl FnMut(ReadId),
-) -> Vec<MissingRun> {
-    let (mut runs, mut found) = (Vec::<MissingRun>::new(), Vec::new());
+) -> MissingRuns {
+    let (mut runs, mut found) = (MissingRuns::new(), MissingPages::new());
     for read in plan {
         found.clear();
         missing(read.range, &mut found);
@@ -68,7 +74,7 @@ pub fn missing_runs(
         }
         for (place, pages) in found.iter().enumerate() {
             let is_last = place + 1 == found.len();
-            let ids = if is_last { alloc::vec![read.id] } else { Vec::new() };
+            let ids = if is_last { smallvec![read.id] } else { ReadIds::new() };
             let ahead_from = match read.purpose {
                 Purpose::Demand => pages.end,
                 Purpose::Ahead => pages.start,
@@ -95,7 +101,7 @@ impl MissingRun {
         let pages = if demanded < self.pages.len() { demanded.get() } else { demanded.get() / 2 };
         let end = self.pages.start + PageCount::new(pages);
         let part = PageRange::new(self.pages.start, end);
-        (pages > 0).then_some(Self { pages: part, ahead_from: end, ids: Vec::new() })
+        (pages > 0).then_some(Self { pages: part, ahead_from: end, ids: ReadIds::new() })
     }
 
     /// Whether `next` can be read together with this: it follows, and demanded pages stay in front.

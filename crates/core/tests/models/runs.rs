@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headwater_core::readahead::{
-    MissingRun, Plan, PlannedRead, Purpose, ReadId, Readahead, ReadaheadLimits, ReadaheadPolicy, missing_runs,
+    MissingPages, MissingRun, Plan, PlannedRead, Purpose, ReadId, Readahead, ReadaheadLimits,
+    ReadaheadPolicy, missing_runs,
 };
 use headwater_core::{PageIndex, PageRange};
 use proptest::prelude::*;
@@ -42,7 +43,7 @@ fn plan_of(demanded: &[(u64, u64)], ahead: &[(u64, u64)], behind: u64) -> Vec<Pl
 /// What the function says of a plan, and which reads it calls done at once.
 fn run(plan: &[PlannedRead], pages_max: u64, is_there: &BTreeSet<u64>) -> (Vec<MissingRun>, Vec<ReadId>) {
     let mut there = Vec::new();
-    let missing = |range: PageRange, found: &mut Vec<PageRange>| {
+    let missing = |range: PageRange, found: &mut MissingPages| {
         assert!(found.is_empty(), "each range begins with an empty list");
         for page in range.iter().map(PageIndex::get).filter(|page| !is_there.contains(page)) {
             match found.last_mut() {
@@ -52,7 +53,7 @@ fn run(plan: &[PlannedRead], pages_max: u64, is_there: &BTreeSet<u64>) -> (Vec<M
         }
     };
     let runs = missing_runs(plan, pages_max, missing, |id| there.push(id));
-    (runs, there)
+    (runs.into_vec(), there)
 }
 
 /// The missing pages of a plan, and whether anybody waits for them.
@@ -138,7 +139,7 @@ proptest! {
     fn smaller_runs_are_demanded(start in 0..1000u64, length in 1..64u64, demanded in 0..64u64) {
         let demanded = demanded.min(length);
         let ahead_from = PageIndex::new(start + demanded);
-        let mut run = MissingRun { pages: pages(start, start + length), ahead_from, ids: read_ids(2) };
+        let mut run = MissingRun { pages: pages(start, start + length), ahead_from, ids: read_ids(2).into() };
         let mut expected = if demanded == length { length / 2 } else { demanded };
         while let Some(smaller) = run.smaller() {
             prop_assert_eq!(smaller.pages, pages(start, start + expected));
@@ -158,7 +159,7 @@ fn neighbours_are_read_together() {
     let plan = plan_of(&[(0, 2)], &[(0, 4), (0, 4), (6, 2)], 0);
     let (runs, there) = run(&plan, 8, &BTreeSet::from([8, 16, 17]));
     let ids: Vec<ReadId> = plan.iter().map(|read| read.id).collect();
-    let first = MissingRun { pages: pages(0, 8), ahead_from: PageIndex::new(2), ids: ids[..2].to_vec() };
-    let second = MissingRun { pages: pages(9, 10), ahead_from: PageIndex::new(9), ids: vec![ids[2]] };
+    let first = MissingRun { pages: pages(0, 8), ahead_from: PageIndex::new(2), ids: ids[..2].into() };
+    let second = MissingRun { pages: pages(9, 10), ahead_from: PageIndex::new(9), ids: ids[2..3].into() };
     assert_eq!((runs, there), (vec![first, second], vec![ids[3]]));
 }

@@ -36,8 +36,9 @@ impl File {
     /// beginning is read stays until it is evicted. A page shared by a [`Bytes`](bytes::Bytes) lives as long as that.
     ///
     /// [`Advice::WillNeed`] starts reading the pages of `range` that are not cached, and returns without waiting for them. Frames
-    /// come from pages that can be evicted. Where none is free without waiting, or the queue is full, the rest is left to later
-    /// reads. A page that fails to load is read again, and its error reported, by the read that needs it.
+    /// come from pages that can be evicted; what finds none is left to later reads. Requests that find no place in the queue wait
+    /// for one, behind reads that a caller waits for. A page that fails to load is read again, and its error reported, by the
+    /// read that needs it.
     ///
     /// [`Advice::DontNeed`] drops the pages that lie wholly in `range`, from this cache and from the kernel's. The last page of
     /// the file counts as whole when `range` covers it up to the end of the file. [`Bytes`](bytes::Bytes) of a dropped page stay
@@ -51,8 +52,8 @@ impl File {
     /// # Errors
     /// `InvalidInput` for a range that ends before it begins; with the first four, for one that does not cover the file; with the
     /// last two, for one that begins at or beyond the end of the file (an empty range is allowed); with [`Advice::WillNeed`], for
-    /// more than the cache can hold (seven eighths of the engine's memory). `Unsupported` as described above. What `fstat(2)` and
-    /// `posix_fadvise(2)` report.
+    /// more than the cache can hold (the engine's memory less an eighth, 16 MiB at most). `Unsupported` as described above. What
+    /// `fstat(2)` and `posix_fadvise(2)` report.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -75,9 +76,9 @@ impl File {
     }
 
     /// [`Advice::WillNeed`] for several ranges at once, in any order: one check of the file, one submission. What lies beyond the
-    /// end of the file is left out. Does nothing for a file that is not cached, because reads of it go elsewhere. Waits for no device: what the
-    /// kernel's page cache has is copied in this call, the rest is read meanwhile: all of it for which there is memory, behind reads that a
-    /// caller waits for.
+    /// end of the file is left out. Waits for no device: what the kernel's page cache has is copied in this call, the rest is read meanwhile:
+    /// all of it for which there is memory, behind reads that a caller waits for. For a file that is not cached the kernel is advised, if
+    /// reads go through its page cache; else it does nothing.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -90,14 +91,20 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for a range that ends before it begins, and for more than the cache can hold. What `statx(2)` reports.
+    /// `InvalidInput` for a range that ends before it begins, and for more than the cache can hold. What `statx(2)` and `posix_fadvise(2)`
+    /// report.
     pub fn will_need(&self, ranges: &[ByteRange]) -> Result<()> {
         ranges.iter().try_for_each(|&range| check_order((Operation::Advise, self.path()), range))?;
         let Contents::Stored(source) = &self.contents else { return Ok(()) };
         source.check_read_for(Operation::Advise)?;
         match source.inode() {
             Some(inode) => source.will_need(inode, ranges),
-            None => Ok(()),
+            None if source.open.direct().is_some() || source.mode == IoMode::Direct => Ok(()),
+            None => {
+                let advise =
+                    |range: &ByteRange| source.tell_kernel(Advice::WillNeed, range.clip(OFFSET_BYTES_MAX));
+                ranges.iter().try_for_each(advise)
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns: the cursor.
 //! Does not own: an executor; wakers are called from the thread that sees the completion.
 //! Invariants: I4 dropping a future or reader between polls frees nothing that the device still uses.
-//! Blocking: polls never wait for the device.
+//! Blocking: polls never wait for the device; `SeekFrom::End` asks a server for the length of its file.
 
 use std::fmt;
 use std::io::{self, SeekFrom};

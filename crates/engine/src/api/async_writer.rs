@@ -26,6 +26,7 @@ use headwater_io::without_signals;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
+use crate::api::writer::{due_report, note_unwritten};
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
 
@@ -35,8 +36,8 @@ use crate::engine::handle::OFFSET_BYTES_MAX;
 /// Written bytes are in the engine's memory, and visible to its readers, after a flush, a seek or the close; in the file after
 /// [`AsyncWriter::sync`], or some seconds after they came to the engine's memory. After an error the bytes that could not be written
 /// stay, and the next call tries again. Flush or close it before it is dropped: the drop hands over what is left, and if that has to
-/// wait, for memory or for a task that changes the file's length, a thread goes on with it (on a [`LocalEngine`](crate::LocalEngine) the
-/// drop blocks). An error is then reported by the next sync of the file.
+/// wait, for memory, for the rest of a page or for a task that changes the file's length, a thread goes on with it (on a
+/// [`LocalEngine`](crate::LocalEngine) the drop blocks). An error is then reported by the next sync of the file.
 ///
 /// On a file that was opened with [`OpenOptions::append`](crate::OpenOptions::append) it appends, wherever it stands, as a
 /// [`Writer`](crate::Writer) does: the bytes of one `poll_write`, and of one item of the `Sink`, lie together.
@@ -344,22 +345,24 @@ impl Drop for AsyncWriter {
         if !source.shared().background.is_present() {
             // This thread is the one that completes requests.
             for (bytes, offset_bytes) in pieces {
+                let report = due_report(&file, offset_bytes, bytes.len());
                 let written = match file.appends() {
                     true => file.append(&bytes).map(drop),
                     false => file.write_all_at(&bytes, offset_bytes),
                 };
-                written.unwrap_or_else(|error| note_unwritten(&file, error));
+                note_unwritten(&file, report, written.err());
             }
             return;
         }
         // What holds the file back may be a task of this thread.
         let mut writing = Box::pin(async move {
             for (bytes, offset_bytes) in pieces {
+                let report = due_report(&file, offset_bytes, bytes.len());
                 let written = match file.appends() {
                     true => file.append_async(bytes).await.map(drop),
                     false => file.write_all_at_async(bytes, offset_bytes).await,
                 };
-                written.unwrap_or_else(|error| note_unwritten(&file, error));
+                note_unwritten(&file, report, written.err());
             }
         });
         if writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -378,15 +381,6 @@ impl File {
         }
         self.write_slice_async(&bytes, position_bytes).await?;
         Ok(Put { end_bytes: position_bytes + bytes.len() as u64, length_bytes: bytes.len() })
-    }
-}
-
-/// Has the file's handles report that bytes were not written, as after a failed write-back.
-fn note_unwritten(file: &File, error: Error) {
-    let Contents::Stored(source) = &file.contents else { return };
-    if let Some(inode) = source.known() {
-        let error = error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
-        inode.dirty.errseq.note(&error);
     }
 }
 

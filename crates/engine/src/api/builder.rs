@@ -14,6 +14,7 @@ use headwater_io::{
     system_memory_bytes,
 };
 
+use crate::api::ending;
 use crate::api::upcalls::UPCALLS;
 use crate::base::error::{Error, Result};
 use crate::engine::background::{BackgroundThread, Presence};
@@ -22,6 +23,7 @@ use crate::engine::lease_thread::Leases;
 use crate::engine::lending::Lending;
 use crate::engine::profiles::{Profiles, Tuned, readahead_for};
 use crate::engine::reclaim::Elasticity;
+use crate::engine::shortage::LookAgain;
 use crate::engine::{Engine, Shared};
 
 /// Settings of an engine; see [`Engine::builder`].
@@ -89,7 +91,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Maximum number of requests in flight, 1 to 4096; further requests queue in order of arrival. Default 128.
+    /// Maximum number of requests in flight, 1 to 4096; further requests queue in order of arrival. Default 128. Files of network file
+    /// systems and FUSE have a queue of their own with as many places.
     pub fn queue_depth(mut self, requests: u32) -> Self {
         self.queue_depth = Some(requests);
         self
@@ -216,7 +219,9 @@ impl EngineBuilder {
             DriverKind::Sim(_) => Presence::Absent,
             _ => Presence::Present,
         };
-        self.build_with(presence, || Driver::new(&options))
+        let engine = self.build_with(presence, || Driver::new(&options))?;
+        ending::flush_at_exit(&engine).map_err(Error::build)?;
+        Ok(engine)
     }
 
     pub(crate) fn driver_options(&self) -> Result<DriverOptions> {
@@ -270,6 +275,7 @@ impl EngineBuilder {
             watch: Arc::default(),
             memory_bytes,
             relieving: Mutex::default(),
+            look_again: LookAgain::default(),
             on_demand: Mutex::default(),
             notices: Notices::default(),
             upcalls: UPCALLS,

@@ -152,9 +152,7 @@ impl File {
         let view = match self.view(from_bytes, piece.len() as usize) {
             // Files in `/sys` have a length that is larger than what can be read.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let mut buffer = vec![0; piece.len() as usize];
-                let read_bytes = self.read_at(&mut buffer, from_bytes)?;
-                return target.write_all_at(&buffer[..read_bytes], piece.start).map(|()| read_bytes as u64);
+                return self.copy_until_end(ByteRange::at(from_bytes, piece.len()), target, piece.start);
             }
             view => view?,
         };
@@ -169,8 +167,8 @@ impl File {
     async fn copy_piece_async(&self, from_bytes: u64, piece: ByteRange, target: &File) -> Result<u64> {
         let view = match self.view_async(from_bytes, piece.len() as usize).await {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let bytes = self.read_at_async(from_bytes, piece.len() as usize).await?;
-                return target.write_slice_async(&bytes, piece.start).await.map(|()| bytes.len() as u64);
+                let range = ByteRange::at(from_bytes, piece.len());
+                return self.copy_until_end_async(range, target, piece.start).await;
             }
             view => view?,
         };
@@ -228,6 +226,9 @@ impl File {
         at_bytes: u64,
     ) -> Result<Option<CopyPlan<'a>>> {
         let to = target.writable(Operation::Write)?;
+        if let Contents::Stored(source) = &self.contents {
+            source.check_read(0)?;
+        }
         let range = byte_range((Operation::Read, self.path()), range, || self.len())?;
         let read = if range.is_empty() { return Ok(None) } else { range.clip(self.len()?) };
         to.check_positioned_write(at_bytes, read.len() as usize)?;

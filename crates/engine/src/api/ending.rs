@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   last user handle dropped ─► background threads stopped and joined ─► flush ─► losses reported   (in the dropping thread)
-//!   exit ─► global engine dirty? in a thread: ─► pages that need no size lock ─► size locks, seized from tasks ─► the rest ─► reported
+//!   exit ─► for each dirty engine, in a thread: ─► pages that need no size lock ─► size locks, seized from tasks ─► the rest ─► reported
 //!        └► waits for all engines that are ending, as long as they make progress
 //! ```
 //!
@@ -15,11 +15,12 @@
 //! Owns: when an engine ends, the global engine, how long an exit waits.
 //! Does not own: writing (fsync, window flush), the size lock (inode).
 //! Invariants: I7 bytes that could not be written are reported.
-//! Locks: `ENDING`, alone; a forked child may find it locked for ever, and continues without it.
+//! Locks: `ENGINES`, alone; a forked child may find it locked for ever, and continues without it.
 
 use std::fs;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::thread;
@@ -42,13 +43,11 @@ pub(crate) fn global() -> Result<Engine> {
         return Ok(engine.clone());
     }
     let engine = Engine::builder().build()?;
-    hook_exit().map_err(Error::build)?;
     Ok(GLOBAL.get_or_init(|| engine).clone())
 }
 
 /// Makes an engine the one of [`global`], if there is none yet.
 pub(crate) fn set_global(engine: &Engine) -> Result<()> {
-    hook_exit().map_err(Error::build)?;
     let refused = |_| {
         let text = "the process has a global engine already; set another before the first file is opened";
         Error::build(io::Error::new(io::ErrorKind::AlreadyExists, text))
@@ -56,14 +55,33 @@ pub(crate) fn set_global(engine: &Engine) -> Result<()> {
     GLOBAL.set(engine.clone()).map_err(refused)
 }
 
-/// Statics are not dropped, so the exit hook flushes this engine.
 static GLOBAL: OnceLock<Engine> = OnceLock::new();
 
-/// Engines in their final flush.
-static ENDING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// Statics are not dropped, nor is what other threads have: an exit writes back engines that are alive.
+static ENGINES: Mutex<Engines> = Mutex::new(Engines { alive: Vec::new(), ending: Vec::new() });
 
-/// Signalled when an engine has left [`ENDING`].
+/// Signalled when an engine has left those that are ending.
 static ENDED: Condvar = Condvar::new();
+
+struct Engines {
+    /// Those that any thread may use, and some that are gone.
+    alive: Vec<Weak<Shared>>,
+    /// Those in their final flush.
+    ending: Vec<Weak<Shared>>,
+}
+
+/// Has an exit of the process write back this engine.
+///
+/// # Errors
+/// When the system refuses to call anything at the exit.
+pub(crate) fn flush_at_exit(engine: &Engine) -> io::Result<()> {
+    hook_exit()?;
+    if let Some(mut engines) = try_engines() {
+        engines.alive.retain(|engine| engine.strong_count() > 0);
+        engines.alive.push(Arc::downgrade(&engine.shared));
+    }
+    Ok(())
+}
 
 /// Makes an exit of the process wait for an engine, until dropped.
 struct Ending {
@@ -72,19 +90,22 @@ struct Ending {
 
 impl Ending {
     fn begin(shared: &Arc<Shared>) -> Ending {
-        // If the hook cannot be installed, an exit does not wait.
+        // An exit does not wait for the engine if the hook cannot be installed, or if a thread of the parent held the lock at the fork.
         let _ = hook_exit();
         let shared = Arc::downgrade(shared);
-        ending().push(shared.clone());
+        if let Some(mut engines) = try_engines() {
+            engines.ending.push(shared.clone());
+        }
         Ending { shared }
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let mut engines = ending();
-        if let Some(place) = engines.iter().position(|engine| engine.ptr_eq(&self.shared)) {
-            engines.swap_remove(place);
+        // Without the lock the engine stays in the list, which holds it weakly: an exit takes it for one that is gone.
+        let Some(mut engines) = try_engines() else { return };
+        if let Some(place) = engines.ending.iter().position(|engine| engine.ptr_eq(&self.shared)) {
+            engines.ending.swap_remove(place);
         }
         drop(engines);
         ENDED.notify_all();
@@ -110,18 +131,24 @@ fn report_lost(shared: &Shared) {
     }
 }
 
-/// Writes back what can be written while the process exits.
+/// Writes back what can be written while the process exits. A device that hangs delays neither the other files nor what of them needs the
+/// size lock: threads that find no file any more that was not visited do that.
 fn flush_leaving(shared: &Shared) {
     let deadline = Instant::now() + GRACE_PERIOD;
-    let late = Mutex::new(Vec::new());
-    in_parallel(&shared.cache.writes.dirty_files(), |inode| {
-        let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
-        if held_back == HeldBack::Some || !inode.dirty.windows.is_empty() {
-            lock(&late).push(inode.clone());
+    let (files, next, late) =
+        (shared.cache.writes.dirty_files(), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    in_parallel(files.len(), || {
+        while let Some(inode) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
+            if held_back == HeldBack::Some || !inode.dirty.windows.is_empty() {
+                lock(&late).push(inode.clone());
+            }
+        }
+        let next_late = || lock(&late).pop();
+        while let Some(inode) = next_late() {
+            flush_with_size_lock(shared, &inode, deadline);
         }
     });
-    let late = unpoisoned(late.into_inner());
-    in_parallel(&late, |inode| flush_with_size_lock(shared, inode, deadline));
 }
 
 /// Writes windows, and the pages behind the barrier of a truncate, under the size lock.
@@ -148,19 +175,13 @@ fn await_requests(shared: &Shared) {
     }
 }
 
-/// Does the work for each file, so that a hanging device does not delay the files of other devices. Blocks.
-fn in_parallel(files: &[Arc<Inode>], work: impl Fn(&Arc<Inode>) + Sync) {
-    let next = AtomicUsize::new(0);
-    let run = || {
-        while let Some(inode) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            work(inode);
-        }
-    };
+/// Runs the work in one thread for each file, [`FLUSHERS`] at the most. Blocks.
+fn in_parallel(files: usize, run: impl Fn() + Sync) {
     thread::scope(|scope| {
-        for _ in 1..files.len().min(FLUSHERS) {
+        for _ in 1..files.min(FLUSHERS) {
             // If no thread can be started, this one does all of the work.
             let builder = thread::Builder::new().name("headwater-exit".into());
-            let _ = without_signals(|| builder.spawn_scoped(scope, run));
+            let _ = without_signals(|| builder.spawn_scoped(scope, &run));
         }
         run();
     });
@@ -177,24 +198,34 @@ fn hook_exit() -> io::Result<()> {
     Ok(())
 }
 
-/// Flushes the global engine and waits for other engines that are ending. Thread-locals of this thread may already be destroyed,
-/// so anything that may use them runs in other threads.
+/// Flushes all engines and waits for those that are ending. Thread-locals of this thread may already be destroyed, so anything
+/// that may use them runs in other threads.
 extern "C" fn leave() {
-    let global = GLOBAL.get().map(|engine| &engine.shared).filter(|shared| !shared.driver.is_forked());
+    let mut lost = Vec::new();
     // Files with windows count as dirty.
-    if let Some(shared) = global.filter(|shared| !shared.cache.writes.dirty_files().is_empty()) {
-        let ending = Ending::begin(shared);
+    for shared in alive().into_iter().filter(|shared| !shared.cache.writes.dirty_files().is_empty()) {
+        let ending = Ending::begin(&shared);
+        let to_flush = shared.clone();
         let flush = move || {
             let _ending = ending;
-            flush_leaving(shared);
-            report_lost(shared);
+            flush_leaving(&to_flush);
+            report_lost(&to_flush);
         };
         let builder = thread::Builder::new().name("headwater-exit".into());
         if without_signals(|| builder.spawn(flush)).is_err() {
-            report(vec![ManuallyDrop::new(shared.clone())]);
+            lost.push(shared);
         }
     }
+    report(lost);
     report(wait_for_ending());
+}
+
+/// The engines of this process that are alive, and not ending. They are never dropped: dropping a driver would wait for a hanging device.
+fn alive() -> Vec<ManuallyDrop<Arc<Shared>>> {
+    let Some(engines) = try_engines() else { return Vec::new() };
+    let is_ending = |engine: &Weak<Shared>| engines.ending.iter().any(|ending| ending.ptr_eq(engine));
+    let alive = engines.alive.iter().filter(|engine| !is_ending(engine)).filter_map(Weak::upgrade);
+    alive.map(ManuallyDrop::new).filter(|shared| !shared.driver.is_forked()).collect()
 }
 
 /// An engine that is ending, as an exit watches it. It is never dropped: dropping the driver would wait for a hanging device.
@@ -203,7 +234,7 @@ struct Watched {
     progress: u64,
     /// How long there was none.
     quiet: Duration,
-    /// Bounds the wait even with progress: other threads may go on writing through the global engine.
+    /// Bounds the wait even with progress: other threads may go on writing through the engine.
     left: Duration,
 }
 
@@ -235,11 +266,11 @@ impl Watched {
 
 /// Waits until no engine is being flushed, or none of them makes progress; returns those.
 fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
-    let Some(mut engines) = try_ending() else { return Vec::new() };
+    let Some(mut engines) = try_engines() else { return Vec::new() };
     let (mut watched, mut looked_at): (Vec<Watched>, _) = (Vec::new(), Instant::now());
     loop {
-        watched.retain(|one| engines.iter().any(|engine| engine.as_ptr() == Arc::as_ptr(&one.shared)));
-        for shared in engines.iter().filter_map(Weak::upgrade).map(ManuallyDrop::new) {
+        watched.retain(|one| engines.ending.iter().any(|engine| engine.as_ptr() == Arc::as_ptr(&one.shared)));
+        for shared in engines.ending.iter().filter_map(Weak::upgrade).map(ManuallyDrop::new) {
             if !shared.driver.is_forked() && !watched.iter().any(|one| Arc::ptr_eq(&one.shared, &shared)) {
                 watched.push(Watched::new(ManuallyDrop::into_inner(shared)));
             }
@@ -285,14 +316,15 @@ fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
     }
 }
 
-fn ending() -> MutexGuard<'static, Vec<Weak<Shared>>> {
-    lock(&ENDING)
-}
-
 /// `None` in a child that was forked while another thread held the lock.
-fn try_ending() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
+fn try_engines() -> Option<MutexGuard<'static, Engines>> {
+    static PROCESS: OnceLock<u32> = OnceLock::new();
+    if *PROCESS.get_or_init(process::id) == process::id() {
+        // The thread that holds it is in this process. It may hold it for a while, where there are thousands of threads to look at.
+        return Some(lock(&ENGINES));
+    }
     for _ in 0..100 {
-        match ENDING.try_lock() {
+        match ENGINES.try_lock() {
             Ok(engines) => return Some(engines),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => thread::sleep(LOOK),
@@ -326,7 +358,7 @@ mod tests {
     use std::path::PathBuf;
     use std::task::{Context, Waker};
 
-    use headwater_io::DriverKind;
+    use headwater_io::{DriverKind, SimOptions};
     use tempfile::TempDir;
 
     use super::*;
@@ -396,6 +428,45 @@ mod tests {
         assert_eq!(engine.shared.cache.writes.dirty().pages(), 0);
     }
 
+    /// Goal: an exit writes windows of a file while another file's device does not answer. Method: flush as an exit does, in a thread; then the
+    /// device answers.
+    #[test]
+    fn an_exit_writes_windows_beside_a_device_without_an_answer() {
+        let (options, directory) = (SimOptions::hostile(1), tempfile::tempdir().unwrap());
+        let control = options.control.clone();
+        let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Sim(options)).build().unwrap();
+        let (silent, other) = (directory.path().join("silent"), directory.path().join("other"));
+        let open = |path| {
+            let mut options = OpenOptions::new();
+            options
+                .engine(&engine)
+                .caching(Caching::On)
+                .read(true)
+                .write(true)
+                .create(true)
+                .open(path)
+                .unwrap()
+        };
+        let (held, file) = (open(&silent), open(&other));
+        held.write_all_at(&[1; 200_000], 0).unwrap();
+        file.set_len(4096).unwrap();
+        control.hold(std::fs::File::open(&silent).unwrap()).unwrap();
+        // Where the kernel tracks no writes there are no such windows.
+        let Ok(view) = file.map_contiguous(0..4096) else { return };
+        view.as_cells().unwrap().iter().for_each(|cell| cell.store(2, Ordering::Relaxed));
+        headwater_testkit::watched("an exit", || {
+            thread::scope(|scope| {
+                let leaving = scope.spawn(|| flush_leaving(&engine.shared));
+                while std::fs::read(&other).unwrap() != [2; 4096] {
+                    thread::sleep(LOOK);
+                }
+                assert!(!leaving.is_finished(), "one file is not written");
+                control.release();
+            });
+        });
+        assert_eq!(std::fs::read(&silent).unwrap(), [1; 200_000]);
+    }
+
     /// Goal: a process that is stopped or gets no processor while it exits does not take its own standstill for one of the device.
     #[test]
     fn an_exit_counts_no_standstill_of_the_process() {
@@ -423,6 +494,30 @@ mod tests {
             "7 (headwater-",
         ];
         assert_eq!(lines.map(is_runnable_writer), [true, false, false, false, false, false]);
+    }
+
+    /// Goal: a child that is forked while a thread of its parent ends an engine ends its own. Method: the parent holds the lock.
+    #[test]
+    fn a_child_forked_beside_an_end_ends_its_engines() {
+        let held = try_engines();
+        headwater_testkit::run_forked(|| drop(engine()));
+        drop(held);
+    }
+
+    /// Goal: an engine that ends while something holds the list for long is waited for by an exit. Method: a thread that holds it for longer
+    /// than a child would try.
+    #[test]
+    fn an_end_waits_for_its_place_in_the_list() {
+        let engine = engine();
+        let held = try_engines().unwrap();
+        thread::scope(|scope| {
+            let beginning = scope.spawn(|| Ending::begin(&engine.shared));
+            thread::sleep(LOOK * 300);
+            drop(held);
+            let ending = beginning.join().unwrap();
+            let is_there = |engines: &Engines| engines.ending.iter().any(|one| one.ptr_eq(&ending.shared));
+            assert!(is_there(&try_engines().unwrap()));
+        });
     }
 
     /// Goal: an exit abandons an engine that writes nothing, but only a second after its last progress. Method: an engine that is

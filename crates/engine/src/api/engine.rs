@@ -4,6 +4,7 @@
 //! Does not own: how it is built (builder), how it ends (ending).
 
 use std::fmt;
+use std::sync::Arc;
 
 use headwater_io::{ArenaStats, DriverStats};
 
@@ -51,7 +52,7 @@ pub struct Info {
 pub struct Stats {
     /// Frame memory.
     pub arena: ArenaStats,
-    /// The memory beside that of the system: what the engine has, could have, gave back, and why.
+    /// The engine's memory: what it has, could have and gave back, and why.
     pub memory: MemoryStats,
     /// Requests.
     pub driver: DriverStats,
@@ -83,9 +84,8 @@ impl Engine {
         ending::global()
     }
 
-    /// Makes this the engine of [`Engine::global`] for the rest of the process: files use it by default, and an exit of the process
-    /// writes back what is dirty in it. For a program's `main`, before the first file is opened. Waits for no more than another thread that
-    /// builds or sets it at the same time.
+    /// Makes this the engine of [`Engine::global`] for the rest of the process: files use it by default. For a program's `main`, before the
+    /// first file is opened. Waits for no more than another thread that builds or sets it at the same time.
     ///
     /// ```
     /// use headwater::Engine;
@@ -98,7 +98,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// `AlreadyExists` if there is one; what keeps the system from calling a function at an exit. Nothing has changed then.
+    /// `AlreadyExists` if there is one. Nothing has changed then.
     pub fn set_global(&self) -> Result<()> {
         ending::set_global(self)
     }
@@ -207,6 +207,15 @@ impl Engine {
         reclaim::relieve(&self.shared)
     }
 }
+
+/// Whether two handles are of the same engine.
+impl PartialEq for Engine {
+    fn eq(&self, other: &Engine) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Eq for Engine {}
 
 impl fmt::Debug for Engine {
     /// Driver, memory and the pages of the cache; all there is to know is in [`Engine::info`] and [`Engine::stats`].

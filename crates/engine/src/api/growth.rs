@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headwater_io::Notice;
+use headwater_io::{FileKind, Notice};
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -102,7 +102,8 @@ impl File {
         };
         let Contents::Stored(source) = &self.contents else { return Err(unsupported()) };
         source.check_process_for(Operation::Length)?;
-        let inode = source.known().ok_or_else(unsupported)?;
+        let may_grow = source.open.kind() == FileKind::Regular;
+        let inode = source.known().filter(|_| may_grow).ok_or_else(unsupported)?;
         let notice = source.shared().notices.watch(&source.open, &inode.lengthened);
         let notice = notice.map_err(|error| Error::on_file(Operation::Length, self.path(), error))?;
         Ok(Following { source: source.clone(), inode: inode.clone(), _notice: notice })

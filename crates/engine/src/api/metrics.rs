@@ -18,11 +18,13 @@ impl Engine {
     /// Counters, named `headwater_cache_…_total`, are the fields of [`Counts`](crate::Counts) (`headwater_cache_hits_total`,
     /// `…_misses_total`, `…_sync_misses_total`, `…_joined_total`, `…_bypassed_total`, `…_device_reads_total`,
     /// `…_device_read_bytes_total`, `…_read_ahead_total`, `…_used_total`, `…_late_total`, `…_unused_total`,
-    /// `…_evictions_total`), and `headwater_cache_copied_bytes_total`. Gauges are `headwater_cache_resident_pages`, `…_loading_pages`, `…_pinned_pages`,
-    /// `…_metadata_bytes`, `…_loads`, `headwater_memory_used_bytes`, `headwater_memory_budget_bytes`,
-    /// `headwater_memory_offered_bytes`, `headwater_memory_taken_bytes`, `headwater_lent_bytes`, `headwater_requests_in_flight`, and for loads and waits
-    /// `headwater_cache_load_seconds` and `headwater_cache_wait_seconds` with the label `quantile`
-    /// (`0.5`, `0.9`, `0.99`, `0.999`, `1`), in seconds since the engine was built.
+    /// `…_evictions_total`, `…_device_writes_total`, `…_device_write_pages_total`, `…_device_write_bytes_total`,
+    /// `…_conflicts_total`), and `headwater_cache_copied_bytes_total`. Gauges are `headwater_cache_resident_pages`,
+    /// `…_loading_pages`, `…_pinned_pages`, `…_dirty_pages`, `…_metadata_bytes`, `…_loads`, `headwater_memory_used_bytes`,
+    /// `headwater_memory_budget_bytes`, `headwater_memory_offered_bytes`, `headwater_memory_taken_bytes`,
+    /// `headwater_lent_bytes`, `headwater_requests_in_flight`, and for loads and waits `headwater_cache_load_seconds` and
+    /// `headwater_cache_wait_seconds` with the label `quantile` (`0.5`, `0.9`, `0.99`, `0.999`, `1`), in seconds since the
+    /// engine was built.
     ///
     /// ```
     /// // metrics_exporter_prometheus::PrometheusBuilder::new().install()?;

@@ -30,8 +30,8 @@ use crate::inode::Inode;
 impl Engine {
     /// Reads a whole file, as [`std::fs::read`] does. The file is opened, so all permission checks are made. As long as its times
     /// prove it unchanged, cached bytes are returned: three system calls in all, and no copy where its pages are contiguous. A
-    /// file's first read goes around the cache; from the second on its pages are cached, up to 1 MiB. Before Linux 6.5, and where
-    /// the process neither owns the file nor may write to it, they are cached from the first.
+    /// file's first read goes around the cache; from the second on the pages of files of up to 1 MiB are cached. Before Linux 6.5,
+    /// and where the process neither owns the file nor may write to it, they are cached from the first.
     ///
     /// Changes by other processes are visible to the next call, as far as the file's times show them: not writes through `mmap`
     /// before their writeback, and before Linux 6.13 not two writes within one tick of the clock. Blocks.

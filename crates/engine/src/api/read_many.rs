@@ -65,6 +65,7 @@ impl File {
     /// # Errors
     /// That of the first read in order that failed. The others are completed all the same, and failed ones have read 0 bytes.
     pub fn read_many(&self, reads: &mut [ManyRead<'_>]) -> Result<()> {
+        reads.iter_mut().for_each(|read| read.read_bytes = 0);
         if let (Contents::Stored(source), Some(first)) = (&self.contents, reads.first()) {
             source.check_read(first.offset_bytes)?;
         }

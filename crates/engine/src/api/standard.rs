@@ -115,8 +115,7 @@ impl File {
     /// What `fchmod(2)` reports; `Unsupported` for a file in memory.
     pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
         let source = self.stored(Operation::SetMetadata)?;
-        let set = source.open.as_std().set_permissions(permissions);
-        set.map_err(|error| failed(source, Operation::SetMetadata, error))
+        set(source, |file| file.set_permissions(permissions))
     }
 
     /// Sets the times of the last access and modification. Writes back first, and blocks for that, so that earlier writes do not
@@ -129,8 +128,7 @@ impl File {
         if !self.is_clean() {
             source.flush()?;
         }
-        let set = source.open.as_std().set_times(times);
-        set.map_err(|error| failed(source, Operation::SetMetadata, error))
+        set(source, |file| file.set_times(times))
     }
 
     /// Sets the time of the last modification, as [`File::set_times`] does.
@@ -262,6 +260,16 @@ impl File {
             }
         }
     }
+}
+
+/// Sets metadata of a file, which moves its times: announced, so that no check takes that for a change by another program.
+fn set(source: &Source, change: impl FnOnce(&std::fs::File) -> io::Result<()>) -> Result<()> {
+    let change = || change(source.open.as_std());
+    let changed = match source.known() {
+        Some(inode) => inode.own_change(&source.open, change),
+        None => change(),
+    };
+    changed.map_err(|error| failed(source, Operation::SetMetadata, error))
 }
 
 fn failed(source: &Source, operation: Operation, error: io::Error) -> Error {

@@ -42,6 +42,8 @@ pub(crate) fn open(
     let (inode, was_closed) = shared.cache.inodes.enter(key, || {
         Inode::new(key, shared.cache.pages.add_file()?, &shared.watch, shared.readahead_policy, limits)
     })?;
+    // Whether a server answers for it is asked now, while one does: the background thread must not ask.
+    let _ = file.may_not_answer();
     let refreshed = inode.refresh_opened(file, REVALIDATE_INTERVAL);
     let refreshed = refreshed.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
     if was_closed == WasClosed::Yes {
@@ -105,17 +107,18 @@ fn closed_files_max(shared: &Shared) -> usize {
 }
 
 /// One round of the background thread. Returns when the next is due.
-pub(crate) fn maintain(shared: &Shared) -> Pause {
+pub(crate) fn maintain(shared: &Arc<Shared>) -> Pause {
     shared.background.begin_round();
     shared.arena.prepare();
     shared.cache.writes.complete_arrived();
-    window_flush::flush_old(shared);
-    writeback::begin_old(shared);
     shared.watch.drain();
     let leases = shared.leases.maintain();
     let is_small =
         shared.arena.stats().mapped_bytes <= reclaim::KEPT_BYTES && lock(&shared.on_demand).is_empty();
     let memory = if is_small { GROWTH_TICK } else { relieve(shared) };
+    // Last: only these two make calls that may wait for a device.
+    writeback::begin_old(shared);
+    window_flush::flush_old(shared);
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
     let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);
     let tick = [dirty, memory, leases].into_iter().flatten().min();

@@ -26,7 +26,7 @@ use crate::engine::handle::Source;
 use crate::engine::lending::LENT_TIMES_MAX;
 use crate::inode::Inode;
 use crate::load::submit::Caller;
-use crate::read::cached::{CachedRead, Next};
+use crate::read::cached::{CachedRead, Next, let_others_run};
 
 /// A snapshot of a range of a file, whatever is written later: slices of the cache's own pages, without a copy. Its memory is
 /// never unmapped or truncated; there is no `SIGBUS`.
@@ -94,6 +94,7 @@ impl File {
         while let Some(next) = read.pin(|done, page, part| making.keep(done, page, part)) {
             match next {
                 Next::Wait(load) => source.shared().cache.loads.wait(&load),
+                Next::Memory(shortage) => shortage.wait(source.shared()),
                 Next::Bypass(part) => {
                     let mut bytes = vec![0; part.len() as usize];
                     let read_bytes = source.read_device(&mut bytes, part)?;
@@ -116,35 +117,40 @@ impl File {
     ) -> impl Future<Output = Result<View>> + Send + 'static + use<> {
         let file = self.clone();
         async move {
-            let source = match &file.contents {
-                Contents::Stored(source) => source,
-                Contents::Memory(memory) => {
-                    return file.whole(memory.slice(offset_bytes, length)?, offset_bytes, length);
-                }
-            };
-            if let Some(view) = source.view_at_once(offset_bytes, length, Caller::Task) {
-                return Ok(view);
-            }
-            let range = source.viewable(offset_bytes, length)?;
-            let Some((inode, lent)) = source.reserve_view(range) else {
-                let bytes = file.read_exact_at_async(offset_bytes, length).await?;
-                return file.whole(bytes, offset_bytes, length);
-            };
-            let mut read = CachedRead::new(source, inode, Caller::Task, range)?;
-            let mut making = Making::new(range, lent);
-            while let Some(next) = read.pin(|done, page, part| making.keep(done, page, part)) {
-                match next {
-                    Next::Wait(load) => {
-                        source.shared().cache.loads.ready(&load, &source.shared().driver).await
-                    }
-                    Next::Bypass(part) => {
-                        let bytes = source.read_device_async(part).await?;
-                        making.past_the_cache(source, &mut read, bytes, part)?;
-                    }
-                }
-            }
-            making.finish(source, &read)
+            let view = file.view_for_task(offset_bytes, length).await?;
+            let_others_run(length).await;
+            Ok(view)
         }
+    }
+
+    async fn view_for_task(&self, offset_bytes: u64, length: usize) -> Result<View> {
+        let source = match &self.contents {
+            Contents::Stored(source) => source,
+            Contents::Memory(memory) => {
+                return self.whole(memory.slice(offset_bytes, length)?, offset_bytes, length);
+            }
+        };
+        if let Some(view) = source.view_at_once(offset_bytes, length, Caller::Task) {
+            return Ok(view);
+        }
+        let range = source.viewable(offset_bytes, length)?;
+        let Some((inode, lent)) = source.reserve_view(range) else {
+            let bytes = self.read_exact_at_async(offset_bytes, length).await?;
+            return self.whole(bytes, offset_bytes, length);
+        };
+        let mut read = CachedRead::of_task(source, inode, range).await?;
+        let mut making = Making::new(range, lent);
+        while let Some(next) = read.pin(|done, page, part| making.keep(done, page, part)) {
+            match next {
+                Next::Wait(load) => source.shared().cache.loads.ready(&load, &source.shared().driver).await,
+                Next::Memory(shortage) => shortage.begin(source.shared()).await,
+                Next::Bypass(part) => {
+                    let bytes = source.read_device_async(part).await?;
+                    making.past_the_cache(source, &mut read, bytes, part)?;
+                }
+            }
+        }
+        making.finish(source, &read)
     }
 
     fn whole(&self, bytes: Bytes, offset_bytes: u64, length: usize) -> Result<View> {
@@ -192,7 +198,7 @@ impl Source {
 
     /// The inode, and quota for the pages of a range. `None` if the file is not cached, or the lending quota is exhausted.
     fn reserve_view(&self, range: ByteRange) -> Option<(&Arc<Inode>, LentPages)> {
-        let inode = self.known().filter(|inode| !self.may_hide_contents(inode))?;
+        let inode = self.inode_for(range)?;
         let lent = self.shared().lending.reserve(PageRange::covering(range).len().bytes() as usize)?;
         Some((inode, lent))
     }
@@ -224,12 +230,13 @@ impl Making {
         bytes: Bytes,
         part: ByteRange,
     ) -> Result<()> {
+        if bytes.is_empty() {
+            return Err(ended(source.path(), self.range.start, part.start));
+        }
+        // Fewer bytes than the part has may come before an error, which the next read meets.
         let read_bytes = bytes.len();
         self.push_copy(read.done(), bytes);
         read.bypassed(read_bytes);
-        if (read_bytes as u64) < part.len() {
-            return Err(ended(source.path(), self.range.start, part.start + read_bytes as u64));
-        }
         Ok(())
     }
 

@@ -150,8 +150,9 @@ impl File {
     }
 
     /// Makes the bytes of a range zeros, and gives the room of whole pages among them back to the device; where the file system makes
-    /// no holes, writes zeros. The length stays. Views keep what they show. A read beside this call may see some of the bytes as
-    /// zeros and others not yet. Blocks.
+    /// no holes, writes zeros. The length stays. Views keep what they show; in a contiguous window, whose zeros are written back as other
+    /// stores are, the pages take their room again. A read beside this call may see some of the bytes as zeros and others not yet.
+    /// Blocks.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -252,16 +252,33 @@ impl Seek for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         let Contents::Stored(source) = &self.file.contents else { return };
-        let source = source.clone();
         // A forked child has a copy of the buffer, which its parent writes.
         if source.shared().driver.is_forked() {
             return;
         }
-        let Err(error) = self.hand_over() else { return };
-        if let Some(inode) = source.known() {
-            let error = error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
-            inode.dirty.errseq.note(&error);
-        }
+        let report = due_report(&self.file, self.position_bytes, self.buffer.len());
+        let lost = self.hand_over().err();
+        note_unwritten(&self.file, report, lost);
+    }
+}
+
+/// The report of an earlier failure that the next write would give in place of writing. The last write of a writer has no caller to give
+/// it to.
+pub(crate) fn due_report(file: &File, position_bytes: u64, length: usize) -> Option<Error> {
+    (length > 0).then(|| file.check_put(position_bytes, length).err()).flatten()
+}
+
+/// Has the file's handles report an earlier failure again, or that bytes were lost, which [`Engine::flush`](crate::Engine::flush) does too.
+pub(crate) fn note_unwritten(file: &File, report: Option<Error>, lost: Option<Error>) {
+    let Contents::Stored(source) = &file.contents else { return };
+    let Some(inode) = source.known() else { return };
+    let plain =
+        |error: Error| error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
+    if let Some(lost) = lost.map(plain) {
+        inode.dirty.errseq.note(&lost);
+        source.shared().cache.writes.note_lost(&lost);
+    } else if let Some(report) = report.map(plain) {
+        inode.dirty.errseq.note(&report);
     }
 }
 

@@ -24,7 +24,7 @@ impl Handover {
     }
 
     /// Registers a task.
-    pub(crate) fn listen_async<'a>(&self, driver: &'a Driver) -> Notified<'a> {
+    pub(crate) fn listen_async<'a>(&self, driver: &'a Driver) -> Notified<&'a Driver> {
         Notified { listener: Some(self.tasks.listen()), driver }
     }
 

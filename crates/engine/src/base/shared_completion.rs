@@ -20,11 +20,13 @@
 //! Invariants: I4 dropping it frees nothing that the device still uses; exactly one waiter takes the result.
 //! Locks: `progress`, not held while waiting or waking.
 
+use std::borrow::Borrow;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
-use headwater_io::{Completion, Driver, Event, EventListener, Finished, Interruption, Stuck, lock};
+use headwater_io::{Arena, Completion, Driver, Event, EventListener, Finished, Interruption, Stuck, lock};
 
 use crate::base::listeners::Undisturbed;
 
@@ -49,42 +51,54 @@ enum Progress<P> {
     Over,
 }
 
-#[derive(Debug)]
-struct Done(Event);
+#[derive(Debug, Default)]
+struct Done {
+    event: Event,
+    /// Whose waiters are notified as well, once one of them has asked for it: a request that is over leaves memory.
+    arena: OnceLock<Arena>,
+}
 
 impl<P> SharedCompletion<P> {
     /// A request that is about to be submitted.
     pub(crate) fn new() -> SharedCompletion<P> {
-        SharedCompletion { progress: Mutex::new(Progress::Starting), done: Arc::new(Done(Event::new())) }
+        SharedCompletion { progress: Mutex::new(Progress::Starting), done: Arc::default() }
     }
 
     /// The request is submitted: from now on any waiter may take its result.
     pub(crate) fn under_way(&self, completion: Completion, payload: P) {
         *self.lock() = Progress::UnderWay { payload, completion };
         // Waiters that came before the submission try again.
-        self.done.0.notify(usize::MAX);
+        self.done.notify();
     }
 
     /// The result is processed, or the request was never submitted.
     pub(crate) fn over(&self) {
         *self.lock() = Progress::Over;
-        self.done.0.notify(usize::MAX);
+        self.done.notify();
     }
 
     /// Blocks until the request is over. If this thread is the one that takes the result, `complete` processes it, and ends the request.
     pub(crate) fn wait(&self, complete: impl FnOnce(Ended<P>)) {
         let mut complete = Some(complete);
         loop {
-            let listener = self.done.0.listen();
-            if self.wait_as_taker(&mut complete) {
+            let listener = self.done.event.listen();
+            if self.wait_as_taker(Duration::MAX, &mut complete) {
                 return;
             }
             listener.wait();
         }
     }
 
-    /// Waits for the device, unless another waiter does. Returns whether the request is over.
-    fn wait_as_taker(&self, complete: &mut Option<impl FnOnce(Ended<P>)>) -> bool {
+    /// As [`SharedCompletion::wait`], for `limit` at most.
+    pub(crate) fn wait_at_most(&self, limit: Duration, complete: impl FnOnce(Ended<P>)) {
+        let (began, listener) = (Instant::now(), self.done.event.listen());
+        if !self.wait_as_taker(limit, &mut Some(complete)) {
+            listener.wait_timeout(limit.saturating_sub(began.elapsed()));
+        }
+    }
+
+    /// Waits for the device, for `limit` at most, unless another waiter does. Returns whether the request is over.
+    fn wait_as_taker(&self, limit: Duration, complete: &mut Option<impl FnOnce(Ended<P>)>) -> bool {
         let _undisturbed = Undisturbed::enter();
         let mut progress = self.lock();
         let (payload, completion) = match std::mem::replace(&mut *progress, Progress::Taken) {
@@ -95,12 +109,12 @@ impl<P> SharedCompletion<P> {
             }
         };
         drop(progress);
-        match completion.wait_unless_interrupted() {
+        match completion.wait_unless_interrupted(limit) {
             Ok(finished) => take(complete)(Ended::Arrived(finished, payload)),
             Err((completion, Interruption::Stuck)) => {
                 take(complete)(Ended::given_up(payload, completion));
             }
-            Err((completion, Interruption::Wakers)) => {
+            Err((completion, Interruption::Wakers | Interruption::Late)) => {
                 self.under_way(completion, payload);
                 return false;
             }
@@ -112,7 +126,7 @@ impl<P> SharedCompletion<P> {
     pub(crate) async fn ready(&self, driver: &Driver, complete: impl FnOnce(Ended<P>)) {
         let mut complete = Some(complete);
         loop {
-            let listener = Notified { listener: Some(self.done.0.listen()), driver };
+            let listener = Notified { listener: Some(self.done.event.listen()), driver };
             if self.look(&mut complete) {
                 return;
             }
@@ -120,11 +134,11 @@ impl<P> SharedCompletion<P> {
         }
     }
 
-    /// Registers a thread or task to be notified when the request is over or has arrived. If it has arrived, `complete` processes it.
-    pub(crate) fn listen(&self, complete: impl FnOnce(Ended<P>)) -> EventListener {
-        let listener = self.done.0.listen();
-        self.look(&mut Some(complete));
-        listener
+    /// From now on, waiters for memory of this arena are notified as well when the request is over or has arrived. If it has arrived,
+    /// `complete` processes it. Returns whether it is over.
+    pub(crate) fn announce_in(&self, arena: &Arena, complete: impl FnOnce(Ended<P>)) -> bool {
+        let _ = self.done.arena.set(arena.clone());
+        self.look(&mut Some(complete))
     }
 
     /// Has `complete` process the result, if it has arrived and no waiter has taken it. Returns whether it did.
@@ -207,19 +221,34 @@ fn take<F>(complete: &mut Option<F>) -> F {
     complete.take().expect("a request has one result")
 }
 
-impl Wake for Done {
-    fn wake(self: Arc<Self>) {
-        self.0.notify(usize::MAX);
+impl Done {
+    fn notify(&self) {
+        self.event.notify(usize::MAX);
+        if let Some(arena) = self.arena.get() {
+            arena.announce();
+        }
     }
 }
 
-/// A registration for a notification.
-pub(crate) struct Notified<'a> {
-    pub(crate) listener: Option<EventListener>,
-    pub(crate) driver: &'a Driver,
+impl Wake for Done {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
 }
 
-impl Future for Notified<'_> {
+/// A request as old as this may never end: waiters for memory pay no heed to it. Slow devices answer sooner.
+pub(crate) const HELD_UP: Duration = Duration::from_secs(1);
+
+/// A waiter for memory has this many of the oldest loads, and of the oldest writes, announce their ends: each is a look at its request.
+pub(crate) const ANNOUNCED_MAX: usize = 8;
+
+/// A registration for a notification.
+pub(crate) struct Notified<D: Borrow<Driver>> {
+    pub(crate) listener: Option<EventListener>,
+    pub(crate) driver: D,
+}
+
+impl<D: Borrow<Driver> + Unpin> Future for Notified<D> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -228,9 +257,9 @@ impl Future for Notified<'_> {
     }
 }
 
-impl Drop for Notified<'_> {
+impl<D: Borrow<Driver>> Drop for Notified<D> {
     fn drop(&mut self) {
-        if self.driver.is_forked() {
+        if self.driver.borrow().is_forked() {
             // Deregistering takes the list's lock, which in a forked child may be held by a thread that does not exist.
             std::mem::forget(self.listener.take());
         }

@@ -14,7 +14,7 @@
 
 use headwater_core::readahead::Purpose;
 use headwater_core::units::PAGE_BYTES;
-use headwater_io::{EventListener, Extent, Extents, Urgency};
+use headwater_io::{Extent, Extents, Urgency};
 
 use crate::base::events;
 use crate::engine::Shared;
@@ -43,13 +43,6 @@ pub(crate) fn for_pages(shared: &Shared, bytes: usize, purpose: Purpose) -> Opti
         return Some(extents);
     }
     shared.arena.allocate_run(bytes, urgency)
-}
-
-/// What a reader without memory waits for, after it began to listen (`freed`): the oldest load: its pages can be evicted when
-/// it is over; if there is none, a frame that is returned.
-pub(crate) fn room_to_read(shared: &Shared, freed: EventListener) -> EventListener {
-    shared.driver.attend();
-    shared.cache.loads.oldest().map_or(freed, |load| shared.cache.loads.listen(&load))
 }
 
 /// One extent for a read around the cache; evicts pages if need be.

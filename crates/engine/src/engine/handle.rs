@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -35,6 +36,9 @@ pub enum IoMode {
     /// Always through the kernel's page cache.
     Buffered,
 }
+
+/// A question to the server of a file, and the check with its answer.
+pub(crate) type Asking = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
 
 /// Where bytes can be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -350,6 +354,52 @@ impl Source {
         inode.refresh(&self.open, self.revalidate_after)?;
         self.reconcile(inode);
         Ok(())
+    }
+
+    /// Checks the file for changes before a read or a write of a range: if that is due, or the range ends behind the known end.
+    pub(crate) fn check_for(&self, inode: &Arc<Inode>, range: ByteRange) -> io::Result<()> {
+        self.revalidate(inode)?;
+        if range.end > inode.length_bytes() { self.refresh(inode) } else { Ok(()) }
+    }
+
+    /// As [`Source::check_for`], for a task, which does not block its thread until a server answers.
+    pub(crate) async fn check_for_task(&self, inode: &Arc<Inode>, range: ByteRange) -> io::Result<()> {
+        if !self.open.may_not_answer() {
+            return self.check_for(inode, range);
+        }
+        if range.end <= inode.length_bytes() {
+            return self.revalidate_for_task(inode).await;
+        }
+        self.ask_server().await?;
+        self.reconcile(inode);
+        Ok(())
+    }
+
+    /// As [`Source::revalidate`], for a task, which does not block its thread until a server answers.
+    pub(crate) async fn revalidate_for_task(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        if !self.open.may_not_answer() {
+            return self.revalidate(inode);
+        }
+        if inode.is_to_be_asked(self.revalidate_after) {
+            self.ask_server().await?;
+        }
+        self.reconcile(inode);
+        Ok(())
+    }
+
+    /// Asks the server of the file, and checks it with the answer, as [`Source::refresh`] would.
+    pub(crate) fn ask_server(&self) -> Asking {
+        let (open, inode, interval) = (self.open.clone(), self.known().cloned(), self.revalidate_after);
+        let question = inode.as_ref().map(|inode| inode.begin_question());
+        let asking = self.shared().driver.ask_server(&self.open);
+        // Few reads ask; the futures of all would be larger.
+        Box::pin(async move {
+            let answer = asking.await.result.ok();
+            match inode.zip(question) {
+                Some((inode, question)) => inode.refresh_answered(&open, interval, question, answer.as_ref()),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Checks the watch for changes by others, due or not; without a watch, checks the file.

@@ -22,14 +22,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::LoadId;
-use headwater_core::readahead::{Purpose, ReadId, ReadResult};
+use headwater_core::readahead::{Purpose, ReadId, ReadIds, ReadResult};
 use headwater_core::units::{ByteRange, PAGE_BYTES};
 
-use headwater_io::{Completion, Driver, EventListener, Finished, Loading, lock};
+use headwater_io::{Arena, Completion, Driver, Finished, Loading, lock};
+use smallvec::SmallVec;
 
 use crate::base::counters::Latencies;
 use crate::base::events;
-use crate::base::shared_completion::{Ended, SharedCompletion};
+use crate::base::shared_completion::{ANNOUNCED_MAX, Ended, HELD_UP, SharedCompletion};
 use crate::inode::Inode;
 
 /// All loads of an engine.
@@ -48,7 +49,7 @@ pub(crate) struct Load {
     id: LoadId,
     inode: Arc<Inode>,
     /// The planned reads that this load completes: mostly one; two where a demand was merged with the readahead behind it.
-    reads: Vec<ReadId>,
+    reads: ReadIds,
     purpose: Purpose,
     began: Instant,
     /// The payload is dropped before the request: a frame is free before its memory is.
@@ -69,7 +70,7 @@ impl Loads {
     }
 
     /// Begins a load, just before its request is submitted.
-    pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: Vec<ReadId>, purpose: Purpose) -> Arc<Load> {
+    pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: ReadIds, purpose: Purpose) -> Arc<Load> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (id, inode, began) = (LoadId::new(id), inode.clone(), Instant::now());
         let load = Arc::new(Load { id, inode, reads, purpose, began, completion: SharedCompletion::new() });
@@ -82,15 +83,22 @@ impl Loads {
         self.lock().get(&id.get()).cloned()
     }
 
-    /// One of the oldest loads in flight.
-    pub(crate) fn oldest(&self) -> Option<Arc<Load>> {
-        self.lock().values().next().cloned()
+    /// The oldest load in flight that may soon be over.
+    pub(crate) fn oldest_moving(&self) -> Option<Arc<Load>> {
+        self.lock().values().find(|load| load.began.elapsed() < HELD_UP).cloned()
     }
 
     /// Blocks until a load is over.
     pub(crate) fn wait(&self, load: &Load) {
         let began = Instant::now();
         load.completion.wait(|ended| self.ended(load, ended));
+        self.latencies.note_wait(began.elapsed());
+    }
+
+    /// As [`Loads::wait`], for `limit` at most.
+    pub(crate) fn wait_at_most(&self, load: &Load, limit: Duration) {
+        let began = Instant::now();
+        load.completion.wait_at_most(limit, |ended| self.ended(load, ended));
         self.latencies.note_wait(began.elapsed());
     }
 
@@ -111,9 +119,16 @@ impl Loads {
         }
     }
 
-    /// Notifies when a load is over, or has arrived and can be completed.
-    pub(crate) fn listen(&self, load: &Load) -> EventListener {
-        load.completion.listen(|ended| self.ended(load, ended))
+    /// Waiters for memory are notified when one of the oldest loads that may soon be over is over, or has arrived and can be completed. Returns how many are
+    /// over.
+    pub(crate) fn announce_in(&self, arena: &Arena) -> usize {
+        let mut loads: SmallVec<[Arc<Load>; ANNOUNCED_MAX]> = SmallVec::new();
+        let list = self.lock();
+        let moving = list.values().filter(|load| load.began.elapsed() < HELD_UP);
+        loads.extend(moving.take(ANNOUNCED_MAX).cloned());
+        drop(list);
+        let is_over = |load: &&Arc<Load>| load.completion.announce_in(arena, |ended| self.ended(load, ended));
+        loads.iter().filter(is_over).count()
     }
 
     /// Publishes loads that have arrived and that no reader has asked for. Returns how many.
@@ -190,6 +205,10 @@ impl Load {
 
     pub(crate) fn id(&self) -> LoadId {
         self.id
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.began
     }
 
     /// The request is submitted: from now on any thread may take its result.

@@ -21,6 +21,7 @@ pub(crate) mod loads;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, unused_imports, dead_code))]
 pub mod profiles;
 pub(crate) mod reclaim;
+pub(crate) mod shortage;
 pub(crate) mod stats;
 pub(crate) mod writes;
 
@@ -37,6 +38,7 @@ use crate::engine::lease_thread::Leases;
 use crate::engine::lending::Lending;
 use crate::engine::profiles::Tuned;
 use crate::engine::reclaim::MemoryBound;
+use crate::engine::shortage::LookAgain;
 use crate::inode::on_demand::DemandPages;
 use crate::inode::{EngineWatch, Inode};
 
@@ -68,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) memory_bytes: u64,
     /// Lets one thread at a time relieve memory pressure; others skip it. Why memory was last released.
     pub(crate) relieving: Mutex<Option<MemoryBound>>,
+    /// Ends the waits of tasks for memory.
+    pub(crate) look_again: LookAgain,
     pub(crate) upcalls: Upcalls,
 }
 
@@ -83,7 +87,7 @@ pub(crate) struct Upcalls {
     /// Writes back a file, and waits.
     pub(crate) flush: fn(&Shared, &Arc<Inode>),
     /// Runs a round of the background thread. Returns when the next is due.
-    pub(crate) maintain: fn(&Shared) -> Pause,
+    pub(crate) maintain: fn(&Arc<Shared>) -> Pause,
     /// Ends the engine after its last user handle is dropped.
     pub(crate) end: fn(&Arc<Shared>),
 }

@@ -15,15 +15,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::dirty::{Taken, Written};
 use headwater_core::frame::FileId;
 use headwater_core::units::ByteRange;
-use headwater_io::{Driver, OpenFile, lock};
+use headwater_io::{Arena, Driver, OpenFile, lock};
+use smallvec::SmallVec;
 
 use crate::base::events;
-use crate::base::shared_completion::Ended;
+use crate::base::shared_completion::{ANNOUNCED_MAX, Ended, HELD_UP};
 use crate::inode::Inode;
 use crate::inode::dirty::DirtyTotal;
 use crate::inode::errseq::Cause;
@@ -78,14 +80,32 @@ impl Writes {
         write
     }
 
-    /// One of the oldest writes in flight.
-    pub(crate) fn oldest(&self) -> Option<Arc<PageWrite>> {
-        self.lock().values().next().cloned()
+    /// The oldest write in flight that may soon be over.
+    pub(crate) fn oldest_moving(&self) -> Option<Arc<PageWrite>> {
+        self.lock().values().find(|write| write.began.elapsed() < HELD_UP).cloned()
     }
 
     /// Blocks until a write is over.
     pub(crate) fn wait(&self, write: &PageWrite) {
         write.completion.wait(|ended| self.ended(write, ended));
+    }
+
+    /// As [`Writes::wait`], for `limit` at most.
+    pub(crate) fn wait_at_most(&self, write: &PageWrite, limit: Duration) {
+        write.completion.wait_at_most(limit, |ended| self.ended(write, ended));
+    }
+
+    /// Waiters for memory are notified when one of the oldest writes that may soon be over is over, or has arrived and can be completed. Returns how many are
+    /// over.
+    pub(crate) fn announce_in(&self, arena: &Arena) -> usize {
+        let mut writes: SmallVec<[Arc<PageWrite>; ANNOUNCED_MAX]> = SmallVec::new();
+        let list = self.lock();
+        let moving = list.values().filter(|write| write.began.elapsed() < HELD_UP);
+        writes.extend(moving.take(ANNOUNCED_MAX).cloned());
+        drop(list);
+        let is_over =
+            |write: &&Arc<PageWrite>| write.completion.announce_in(arena, |ended| self.ended(write, ended));
+        writes.iter().filter(is_over).count()
     }
 
     /// Resolves when a write is over. May be dropped at any moment.
@@ -111,12 +131,12 @@ impl Writes {
         }
     }
 
-    /// Notes that pages were discarded of a file that no handle has open.
-    fn note_lost(&self, error: &io::Error) {
+    /// Notes that bytes were discarded of a file that may have no handle any more.
+    pub(crate) fn note_lost(&self, error: &io::Error) {
         lock(&self.lost).get_or_insert(Cause::of(error));
     }
 
-    /// Why pages were discarded since the last call.
+    /// Why bytes were discarded since the last call.
     pub(crate) fn take_lost(&self) -> Option<io::Error> {
         lock(&self.lost).take().map(|cause| cause.error())
     }

@@ -27,7 +27,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{Driver, OpenFile, lock};
+use headwater_io::{Driver, OpenFile, lock, try_lock};
 
 use crate::inode::ALL_PAGES;
 use crate::inode::errseq::Errseq;
@@ -59,6 +59,8 @@ pub(crate) struct Dirty {
     /// Pages that lie in memory of windows beside frames.
     pub(crate) on_demand: DemandWindows,
     pub(crate) errseq: Errseq,
+    /// Whether a thread of its own begins writes of the file.
+    pub(crate) is_begun_apart: AtomicBool,
 }
 
 /// Dirty pages of all files of an engine, and the clock for their age.
@@ -131,6 +133,16 @@ impl ContentVersion {
 impl Dirty {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// `None` while another thread has it, which may wait for the device meanwhile.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        try_lock(&self.state)
+    }
+
+    /// Whether a thread changes the length on the device, or asks for it.
+    pub(crate) fn is_length_changing(&self) -> bool {
+        try_lock(&self.device_length).is_none()
     }
 
     /// Changes the state, then updates the counts.

@@ -59,6 +59,8 @@ pub(crate) struct Inode {
     length_bytes: AtomicU64,
     /// When the file was last checked, by the coarse clock; 0 if the next read has to check.
     pub(crate) checked_nanoseconds: AtomicU64,
+    /// When a task last asked the server of the file, by the same clock.
+    asked_nanoseconds: AtomicU64,
     pub(crate) origin: Origin,
     pub(crate) space: Space,
     readahead: Mutex<Reading>,
@@ -110,6 +112,7 @@ impl Inode {
             key,
             length_bytes: AtomicU64::new(0),
             checked_nanoseconds: AtomicU64::new(0),
+            asked_nanoseconds: AtomicU64::new(0),
             origin: Origin::new(key, watch),
             space: Space::default(),
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),

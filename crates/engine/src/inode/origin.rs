@@ -29,7 +29,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched, lock};
+use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched, lock, try_lock};
 
 use crate::base::clock::coarse_nanoseconds;
 
@@ -110,6 +110,15 @@ impl Origin {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
         lock(&self.seen)
+    }
+
+    /// `None` while another thread checks the file.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Seen>> {
+        try_lock(&self.seen)
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        try_lock(&self.seen).is_none()
     }
 
     /// Ends the watch because a handle opted out of it.
@@ -266,6 +275,11 @@ impl Seen {
 
     pub(super) fn is_changing(&self) -> bool {
         self.in_flight > 0
+    }
+
+    /// Grows with each own change that begins or ends.
+    pub(super) fn own_entries(&self) -> u64 {
+        self.own_entries
     }
 
     pub(super) fn is_watched(&self) -> bool {

@@ -50,6 +50,38 @@ struct Report {
     conflict_pages: Option<u64>,
 }
 
+/// Which attributes of a file a check looks at.
+#[derive(Clone, Copy, Debug)]
+enum Attributes<'a> {
+    /// Those that the file has now. Blocks until a server has answered, if there is one.
+    Now(&'a OpenFile),
+    /// Those of an answer to a question that was asked at this moment, and since which this engine has changed nothing.
+    Answered(&'a OpenFile, FileStamp, u64),
+}
+
+impl Attributes<'_> {
+    fn file(&self) -> &OpenFile {
+        match self {
+            Attributes::Now(file) | Attributes::Answered(file, ..) => file,
+        }
+    }
+
+    fn stamp(&self) -> io::Result<FileStamp> {
+        match self {
+            Attributes::Now(file) => Ok(file.identity()?.1),
+            Attributes::Answered(_, stamp, _) => Ok(*stamp),
+        }
+    }
+}
+
+/// What an answer of a server is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    asked_nanoseconds: u64,
+    /// Own changes begun and ended, and the version of the contents; `None` if an own change was in flight.
+    unchanged: Option<(u64, ContentVersion)>,
+}
+
 /// The verdict of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
@@ -74,19 +106,82 @@ impl Inode {
         if self.leasing.is_trusted() {
             return false;
         }
-        let checked = self.checked_nanoseconds.load(Ordering::Relaxed);
+        let checked = self.checked_nanoseconds.load(Ordering::Acquire);
         coarse_nanoseconds().wrapping_sub(checked) >= interval.as_nanos() as u64
     }
 
     /// Checks the file if the last check is older than `interval`.
     #[inline]
     pub(crate) fn revalidate(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        if self.is_due(interval) { self.check(file, trust_for(interval)) } else { Ok(()) }
+        if self.is_due(interval) { self.check_if_due(file, interval) } else { Ok(()) }
+    }
+
+    /// Whether a task had better ask the server now, so that other tasks go on meanwhile; one of them does.
+    pub(crate) fn is_to_be_asked(&self, interval: Duration) -> bool {
+        if !self.is_due(interval / 2) {
+            return false;
+        }
+        let (now, asked) = (coarse_nanoseconds(), self.asked_nanoseconds.load(Ordering::Relaxed));
+        let is_asked = now.wrapping_sub(asked) < interval.as_nanos() as u64 / 2;
+        let claim =
+            || self.asked_nanoseconds.compare_exchange(asked, now, Ordering::Relaxed, Ordering::Relaxed);
+        self.is_due(interval) || !is_asked && claim().is_ok()
+    }
+
+    /// A question to the server begins.
+    pub(crate) fn begin_question(&self) -> Question {
+        let asked_nanoseconds = coarse_nanoseconds();
+        let seen = self.origin.try_lock().filter(|seen| !seen.is_changing());
+        Question { asked_nanoseconds, unchanged: seen.map(|seen| (seen.own_entries(), self.dirty.version())) }
+    }
+
+    /// As [`Inode::refresh`], with the server's answer. Blocks until the server has answered once more only if the answer may be older than
+    /// a change by this engine, or is none.
+    pub(crate) fn refresh_answered(
+        &self,
+        file: &OpenFile,
+        interval: Duration,
+        Question { asked_nanoseconds, unchanged }: Question,
+        answer: Option<&headwater_io::Attributes>,
+    ) -> io::Result<()> {
+        if self.leasing.is_trusted() {
+            return Ok(());
+        }
+        let mut seen = self.origin.lock();
+        if self.checked_nanoseconds.load(Ordering::Acquire) > asked_nanoseconds {
+            // By a check that began after the question.
+            return Ok(());
+        }
+        let is_unchanged = |(own_entries, version): (u64, ContentVersion)| {
+            own_entries == seen.own_entries() && !seen.is_changing() && version == self.dirty.version()
+        };
+        let attributes = match answer.filter(|_| unchanged.is_some_and(is_unchanged)) {
+            Some(answer) => {
+                let passed = coarse_nanoseconds().wrapping_sub(asked_nanoseconds);
+                let (length_bytes, times) = (answer.length_bytes, [answer.modified, answer.changed]);
+                let stamp = FileStamp::of_answer(length_bytes, times, Duration::from_nanos(passed));
+                Attributes::Answered(file, stamp, asked_nanoseconds)
+            }
+            None => Attributes::Now(file),
+        };
+        let report = self.check_locked(&mut seen, attributes, trust_for(interval))?;
+        drop(seen);
+        self.report(report);
+        Ok(())
+    }
+
+    /// Whether another thread looks at the file's times, or at the length on the device, or changes that: it may wait for the device.
+    pub(crate) fn is_being_checked(&self) -> bool {
+        self.origin.is_locked() || self.dirty.is_length_changing()
     }
 
     /// Checks the file now, unless it is leased.
     pub(crate) fn refresh(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        if self.leasing.is_trusted() { Ok(()) } else { self.check(file, trust_for(interval)) }
+        if self.leasing.is_trusted() {
+            Ok(())
+        } else {
+            self.check(Attributes::Now(file), trust_for(interval))
+        }
     }
 
     /// As [`Inode::refresh`] for a file that was just opened: the stamp taken then suffices, unless it shows a change.
@@ -103,7 +198,7 @@ impl Inode {
         };
         if !is_as_known {
             drop(seen);
-            return self.check(file, trust_for(interval));
+            return self.check(Attributes::Now(file), trust_for(interval));
         }
         if seen.stamp.replace(opened.stamp).is_none() {
             // No engine has changed the file yet.
@@ -144,26 +239,44 @@ impl Inode {
 
     fn check_watch_locked(&self, seen: &mut Seen, file: &OpenFile) -> io::Result<Report> {
         if !seen.is_watched() {
-            return self.check_locked(seen, file, StampTrust::Settling);
+            return self.check_locked(seen, Attributes::Now(file), StampTrust::Settling);
         }
         match self.origin.evidence(seen) {
             Evidence::OwnAlone => Ok(Report::default()),
-            evidence => self.check_with(seen, file, StampTrust::Settling, evidence),
+            evidence => self.check_with(seen, Attributes::Now(file), StampTrust::Settling, evidence),
         }
     }
 
+    /// Waits for a check that is under way, and then need not make another.
     #[cold]
-    fn check(&self, file: &OpenFile, trust: StampTrust) -> io::Result<()> {
+    fn check_if_due(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
         let mut seen = self.origin.lock();
-        let report = self.check_locked(&mut seen, file, trust)?;
+        if !self.is_due(interval) {
+            return Ok(());
+        }
+        let report = self.check_locked(&mut seen, Attributes::Now(file), trust_for(interval))?;
         drop(seen);
         self.report(report);
         Ok(())
     }
 
-    fn check_locked(&self, seen: &mut Seen, file: &OpenFile, trust: StampTrust) -> io::Result<Report> {
+    #[cold]
+    fn check(&self, attributes: Attributes<'_>, trust: StampTrust) -> io::Result<()> {
+        let mut seen = self.origin.lock();
+        let report = self.check_locked(&mut seen, attributes, trust)?;
+        drop(seen);
+        self.report(report);
+        Ok(())
+    }
+
+    fn check_locked(
+        &self,
+        seen: &mut Seen,
+        attributes: Attributes<'_>,
+        trust: StampTrust,
+    ) -> io::Result<Report> {
         let evidence = self.origin.evidence(seen);
-        self.check_with(seen, file, trust, evidence)
+        self.check_with(seen, attributes, trust, evidence)
     }
 
     /// Returns the pages that left; the caller reports them to listeners. The lock is held across `statx`, so that of two
@@ -172,25 +285,33 @@ impl Inode {
     fn check_with(
         &self,
         seen: &mut Seen,
-        file: &OpenFile,
+        attributes: Attributes<'_>,
         trust: StampTrust,
         evidence: Evidence,
     ) -> io::Result<Report> {
-        let (mut now, version) = self.take_stamp(file)?;
+        // Before the `statx`, so that a later change does not count as checked.
+        let looked = match attributes {
+            Attributes::Now(_) => coarse_nanoseconds(),
+            Attributes::Answered(.., looked) => looked,
+        };
+        let (mut now, version) = self.take_stamp(attributes)?;
         if evidence == Evidence::OwnAlone {
             // A write of others in progress shows by its event when it ends.
             now = now.as_old();
         }
-        Ok(self.judge(seen, file, (now, version), trust, evidence))
+        let report = self.judge(seen, attributes, (now, version), trust, evidence);
+        // Once it has taken effect: until then, readers wait for it. Without a stamp, the length was not to be had.
+        if seen.stamp.is_some() {
+            self.checked_nanoseconds.fetch_max(looked, Ordering::Release);
+        }
+        Ok(report)
     }
 
     /// Reads the file's times and length, and the version of the contents before that.
-    fn take_stamp(&self, file: &OpenFile) -> io::Result<(FileStamp, ContentVersion)> {
-        // Before the `statx`, so that a later change does not count as checked.
-        self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
+    fn take_stamp(&self, attributes: Attributes<'_>) -> io::Result<(FileStamp, ContentVersion)> {
         let version = self.dirty.version();
         let mut device_length = self.dirty.device_length();
-        let (_, now) = file.identity()?;
+        let now = attributes.stamp()?;
         *device_length = now.length_bytes;
         Ok((now, version))
     }
@@ -199,7 +320,7 @@ impl Inode {
     fn judge(
         &self,
         seen: &mut Seen,
-        file: &OpenFile,
+        attributes: Attributes<'_>,
         (now, version): (FileStamp, ContentVersion),
         trust: StampTrust,
         evidence: Evidence,
@@ -208,7 +329,7 @@ impl Inode {
         let is_modification_same = seen.stamp.as_ref().is_some_and(|known| known.is_same_modification(&now));
         let is_proven = seen.stamp.as_ref().is_none_or(|known| {
             let is_recent = known.is_fresh() && !now.is_old();
-            let is_fine = || trust == StampTrust::Settling && is_recent && file.has_fine_times();
+            let is_fine = || trust == StampTrust::Settling && is_recent && attributes.file().has_fine_times();
             known.proves_unchanged(&now, trust) || known.is_same(&now) && is_fine()
         });
         let change = match (evidence, seen.take_own_changes()) {
@@ -227,7 +348,7 @@ impl Inode {
         if change == Change::Foreign {
             self.is_contested.store(true, Ordering::Release);
         }
-        let Ok(mut report) = self.take_length(file, (now.length_bytes, version), change) else {
+        let Ok(mut report) = self.take_length(attributes, (now.length_bytes, version), change) else {
             // The length is not known, so no page may count as checked. The next check reports the error.
             return self.forget(seen);
         };
@@ -239,7 +360,7 @@ impl Inode {
     /// changed the file, or may have.
     fn take_length(
         &self,
-        file: &OpenFile,
+        attributes: Attributes<'_>,
         (mut device_bytes, version): (u64, ContentVersion),
         change: Change,
     ) -> io::Result<Report> {
@@ -248,7 +369,7 @@ impl Inode {
         if self.dirty.version() != version {
             // Own writes after the `statx` may have extended the file. Under the lock there are none: a check that gives up instead
             // would never see an append by others beside a busy writer.
-            device_bytes = file.identity()?.1.length_bytes;
+            device_bytes = attributes.stamp()?.length_bytes;
         }
         if let Some(gap) = state.gap.filter(|gap| gap.end == device_bytes) {
             device_bytes = gap.start;
@@ -320,9 +441,9 @@ impl Inode {
         let mut report = Report::default();
         if !seen.is_changing() {
             report = match self.origin.watch(&mut seen, file) {
-                Watching::New => {
-                    self.or_forget(&mut seen, |seen| self.check_locked(seen, file, StampTrust::Settling))
-                }
+                Watching::New => self.or_forget(&mut seen, |seen| {
+                    self.check_locked(seen, Attributes::Now(file), StampTrust::Settling)
+                }),
                 Watching::AsBefore => self.or_forget(&mut seen, |seen| self.check_watch_locked(seen, file)),
             };
         }
@@ -354,17 +475,25 @@ impl Inode {
         if seen.is_changing() || !self.is_closed() {
             return;
         }
-        let looked = seen.is_watched().then(|| self.take_stamp(file));
+        let looked = seen.is_watched().then(|| self.take_stamp(Attributes::Now(file)));
         let evidence = self.origin.end_watch(&mut seen, file);
         let report = match (looked, evidence) {
             (None, _) => Report::default(),
             (Some(Ok(looked)), Some(evidence)) if !self.is_contested() => {
-                self.judge(&mut seen, file, looked, StampTrust::Settling, evidence)
+                self.judge(&mut seen, Attributes::Now(file), looked, StampTrust::Settling, evidence)
             }
             _ => self.forget(&mut seen),
         };
         drop(seen);
         self.report(report);
+    }
+
+    /// Makes a change of the file on its device, announced as this engine's own. The locks of the length and of dirty pages must not be held.
+    pub(crate) fn own_change<R>(&self, file: &OpenFile, change: impl FnOnce() -> R) -> R {
+        self.begin_changes(file, 1);
+        let changed = change();
+        self.end_changes(file, 1);
+        changed
     }
 
     /// Changes the length on the device, under the lock that excludes other changes of it.
@@ -373,10 +502,7 @@ impl Inode {
         file: &OpenFile,
         change: impl FnOnce(&mut u64) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.begin_changes(file, 1);
-        let changed = change(&mut self.dirty.device_length());
-        self.end_changes(file, 1);
-        changed
+        self.own_change(file, || change(&mut self.dirty.device_length()))
     }
 
     /// A file that cannot be checked is forgotten.
@@ -522,7 +648,7 @@ mod tests {
             OpenOptions::new().engine(&engine).write(true).open(directory.path().join("file")).unwrap();
         file.write_all_at(&[3], 0).unwrap();
         inode.drop_changed(&inode.dirty.lock(), ALL_PAGES, &mut Vec::new());
-        inode.take_stamp(&opened).unwrap();
+        inode.take_stamp(Attributes::Now(&opened)).unwrap();
         let mut bytes = [0; 8];
         assert!(!inode.is_current(Duration::MAX) && inode.copy_resident(&mut bytes, 0).is_none());
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -552,6 +678,27 @@ mod tests {
         inode.dirty.lock().barrier = None;
         assert_eq!(bytes, [3, 1, 1, 1, 1, 1, 1, 1]);
         drop(file);
+        (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
+    }
+
+    /// Goal: a reader beside a check that is under way does not take the file for checked. Method: a check that waits for the length of the
+    /// file on the device.
+    #[test]
+    fn a_check_under_way_is_no_check() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, opened, inode) = rig(directory.path());
+        let interval = Duration::from_secs(5);
+        inode.checked_nanoseconds.store(0, Ordering::Relaxed);
+        assert!(inode.is_due(interval));
+        let held = inode.dirty.device_length();
+        std::thread::scope(|scope| {
+            let checking = scope.spawn(|| inode.revalidate(&opened, interval));
+            std::thread::sleep(Duration::from_millis(50));
+            let is_due = inode.is_due(interval);
+            drop(held);
+            checking.join().unwrap().unwrap();
+            assert!(is_due && !inode.is_due(interval));
+        });
         (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the maps, which closed file is forgotten first, which unknown files are being written to around the cache.
 //! Does not own: what is known of a file (inode).
-//! Locks: `known`, under which nothing is locked but an inode's own flags; forgotten inodes are dropped without it.
+//! Locks: `known`, before `cache.control` of the page cache; forgotten inodes are dropped without it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Instant;
 
+use headwater_core::readahead::MissingPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
 use headwater_io::{Completion, LentOut, LiveMemory, OpenFile, lock, unpoisoned};
 
@@ -184,7 +185,7 @@ impl Windows {
     }
 
     /// Removes the pages of windows from ascending runs.
-    pub(crate) fn leave_out(&self, runs: &mut Vec<PageRange>) {
+    pub(crate) fn leave_out(&self, runs: &mut MissingPages) {
         for window in self.select(|window| runs.iter().any(|run| run.meets(window.pages))) {
             let around = |run: PageRange| {
                 let (start, end) = (window.pages.start, window.pages.end);

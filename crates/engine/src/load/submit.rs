@@ -15,7 +15,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use headwater_core::readahead::{MissingRun, PlannedRead, Purpose, ReadResult, missing_runs};
+use headwater_core::readahead::{
+    MissingPages, MissingRun, MissingRuns, PlannedRead, Purpose, ReadResult, missing_runs,
+};
 use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{
     Direction, Extents, Finished, Loading, NotBegun, Plug, Rejected, Request, Route, Transfer, Urgency,
@@ -77,8 +79,8 @@ impl Starter<'_> {
     }
 
     /// The runs of pages that a plan needs and that are missing.
-    fn missing(&self, plan: &[PlannedRead]) -> Vec<MissingRun> {
-        let missing = |pages: PageRange, found: &mut Vec<PageRange>| {
+    fn missing(&self, plan: &[PlannedRead]) -> MissingRuns {
+        let missing = |pages: PageRange, found: &mut MissingPages| {
             self.inode.pages.missing(pages, found);
             self.inode.dirty.windows.leave_out(found);
         };

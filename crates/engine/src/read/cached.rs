@@ -31,6 +31,7 @@ use crate::base::error::Result;
 use crate::base::events;
 use crate::engine::handle::{Entry, IoMode, Source};
 use crate::engine::loads::Load;
+use crate::engine::shortage::Shortage;
 use crate::engine::{frames, lending};
 use crate::inode::Inode;
 use crate::load::submit::{Caller, Starter};
@@ -49,6 +50,7 @@ impl Source {
             let Some(next) = read.copy(copy) else { return Ok(read.done()) };
             match next {
                 Next::Wait(load) => self.shared().cache.loads.wait(&load),
+                Next::Memory(shortage) => shortage.wait(self.shared()),
                 Next::Bypass(part) => {
                     let target = &mut buffer[read.done()..][..part.len() as usize];
                     match self.read_device(target, part) {
@@ -68,21 +70,22 @@ impl Source {
         inode: &Arc<Inode>,
         range: ByteRange,
     ) -> Result<Bytes> {
-        let mut read = CachedRead::new(self, inode, Caller::Task, range)?;
+        let mut read = CachedRead::of_task(self, inode, range).await?;
         let mut assembled = Vec::new();
         loop {
             if let Some(bytes) = read.lend() {
-                let_others_run().await;
+                let_others_run(bytes.len()).await;
                 return Ok(bytes);
             }
             let too_much = |_| self.read_error(range.start, io::ErrorKind::OutOfMemory.into());
             assembled.try_reserve_exact(read.length() - assembled.len()).map_err(too_much)?;
             let Some(next) = read.copy(|_, bytes| assembled.extend_from_slice(bytes)) else {
-                let_others_run().await;
+                let_others_run(assembled.len()).await;
                 return Ok(assembled.into());
             };
             match next {
                 Next::Wait(load) => self.shared().cache.loads.ready(&load, &self.shared().driver).await,
+                Next::Memory(shortage) => shortage.begin(self.shared()).await,
                 Next::Bypass(part) => match self.read_device_async(part).await {
                     Ok(bytes) => {
                         assembled.extend_from_slice(&bytes);
@@ -150,8 +153,10 @@ struct Reported {
 
 /// What has to be done before more can be copied.
 pub(crate) enum Next {
-    /// Wait for this load, which brings the page or frees memory for it.
+    /// Wait for this load, which brings the page.
     Wait(Arc<Load>),
+    /// Wait for memory.
+    Memory(Shortage),
     /// Read these bytes around the cache.
     Bypass(ByteRange),
 }
@@ -170,15 +175,31 @@ impl<'a> CachedRead<'a> {
         caller: Caller,
         range: ByteRange,
     ) -> Result<CachedRead<'a>> {
-        let length_error = |error| source.length_error(error);
-        source.revalidate(inode).map_err(length_error)?;
-        if range.end > inode.length_bytes() {
-            source.refresh(inode).map_err(length_error)?;
-        }
+        source.check_for(inode, range).map_err(|error| source.length_error(error))?;
+        Ok(CachedRead::checked(source, inode, caller, range))
+    }
+
+    /// The same of a task, which does not block its thread until a server answers.
+    pub(crate) async fn of_task(
+        source: &'a Source,
+        inode: &'a Arc<Inode>,
+        range: ByteRange,
+    ) -> Result<CachedRead<'a>> {
+        let checked = source.check_for_task(inode, range).await;
+        checked.map_err(|error| source.length_error(error))?;
+        Ok(CachedRead::checked(source, inode, Caller::Task, range))
+    }
+
+    fn checked(
+        source: &'a Source,
+        inode: &'a Arc<Inode>,
+        caller: Caller,
+        range: ByteRange,
+    ) -> CachedRead<'a> {
         // In this order: behind the length that is known now, a page that is reconciled may still have zeros in place of an append.
         let length_bytes = inode.length_bytes();
         source.reconcile(inode);
-        Ok(CachedRead::of(source, inode, caller, range.clip(length_bytes)))
+        CachedRead::of(source, inode, caller, range.clip(length_bytes))
     }
 
     fn of(source: &'a Source, inode: &'a Arc<Inode>, caller: Caller, range: ByteRange) -> CachedRead<'a> {
@@ -386,8 +407,13 @@ impl<'a> CachedRead<'a> {
                 return step;
             }
             // There is no memory; when a load in flight is over, its pages can be evicted.
-            if let Some(load) = self.source.shared().cache.loads.oldest() {
-                return Step::Next(Next::Wait(load));
+            let (shared, loads) = (self.source.shared(), &self.source.shared().cache.loads);
+            if loads.oldest_moving().is_some() {
+                let shortage = Shortage::listen(shared);
+                // All that were under way may have ended before.
+                if loads.oldest_moving().is_some() {
+                    return Step::Next(Next::Memory(shortage));
+                }
             }
         }
         add(&self.inode.counters.bypassed, 1);
@@ -445,10 +471,12 @@ impl<'a> CachedRead<'a> {
     }
 }
 
-/// Yields to the executor now and then: a task that only hits would otherwise never let another task run.
-async fn let_others_run() {
-    let mut has_yielded = READS.get() < READS_AT_ONCE;
-    READS.set(if has_yielded { READS.get() + 1 } else { 0 });
+/// Yields to the executor now and then: a task that only hits would otherwise never let another task run. Called for each operation, with
+/// its length.
+pub(crate) async fn let_others_run(length: usize) {
+    let work = WORK.get().saturating_add(1 + length / BYTES_PER_OPERATION);
+    let mut has_yielded = work < WORK_AT_ONCE;
+    WORK.set(if has_yielded { work } else { 0 });
     std::future::poll_fn(move |context| {
         if std::mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
@@ -460,12 +488,15 @@ async fn let_others_run() {
 }
 
 thread_local! {
-    /// Reads that this thread has completed for tasks since the last yield.
-    static READS: Cell<u32> = const { Cell::new(0) };
+    /// What this thread has completed for tasks since the last yield, in operations.
+    static WORK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// As many operations as tokio allows a task before it has to yield: some ten microseconds of hits.
-const READS_AT_ONCE: u32 = 128;
+/// As many operations as tokio allows a task before it has to yield: some ten microseconds of hits, or 8 MiB.
+const WORK_AT_ONCE: usize = 128;
+
+/// Bytes that count as one more operation: what is done with 64 KiB takes longer than a hit.
+const BYTES_PER_OPERATION: usize = 64 << 10;
 
 fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);

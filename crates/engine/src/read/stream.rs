@@ -28,17 +28,19 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use headwater_core::plan::Run;
 use headwater_core::readahead::{ReadaheadLimits, SequentialStream};
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Direction, EventListener, Finished, Plug, Transfer, Urgency};
+use headwater_io::{Direction, Finished, Plug, Transfer, Urgency};
 
 use crate::base::error::Result;
 use crate::base::listeners::defer;
 use crate::engine::frames;
-use crate::engine::handle::{READABLE_BYTES_MAX, Source, Whence};
+use crate::engine::handle::{Asking, READABLE_BYTES_MAX, Source, Whence};
+use crate::engine::shortage::{Shortage, Waiting};
 use crate::inode::Inode;
 use crate::inode::dirty::ContentVersion;
 use extents::{Ahead, Asked, Current};
@@ -70,7 +72,22 @@ pub(crate) struct ReadStream {
     /// Whether the wait for the first extent ahead has been counted.
     wait_counted: bool,
     /// An async task's wait for memory.
-    listener: Option<EventListener>,
+    shortage: Option<Waiting>,
+    /// An async task's question to the server of the file.
+    asking: Option<Question>,
+}
+
+/// A question to the server of the file.
+struct Question {
+    asking: Asking,
+    began: Instant,
+    is_repeated: bool,
+}
+
+impl Question {
+    fn new(source: &Source) -> Question {
+        Question { began: Instant::now(), asking: source.ask_server(), is_repeated: false }
+    }
 }
 
 /// What the caller has to do next.
@@ -82,7 +99,7 @@ enum Step {
     /// Wait for the first extent ahead.
     Io,
     /// Wait for memory.
-    Memory(EventListener),
+    Memory(Shortage),
 }
 
 /// Why an extent was not started.
@@ -133,7 +150,8 @@ impl ReadStream {
             fill_moment: None,
             is_polled: false,
             wait_counted: false,
-            listener: None,
+            shortage: None,
+            asking: None,
         }
     }
 
@@ -205,38 +223,65 @@ impl ReadStream {
             match self.step()? {
                 Step::Ready | Step::End => return Ok(self.chunk()),
                 Step::Io => self.wait_for_first(),
-                Step::Memory(listener) => listener.wait(),
+                Step::Memory(shortage) => shortage.wait(self.source.shared()),
             }
         }
     }
 
     /// As [`ReadStream::fill_blocking`], for a task, which is woken.
     pub(crate) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let fill = if std::mem::replace(&mut self.is_polled, true) { Fill::Again } else { Fill::First };
+        let mut fill = if self.is_polled { Fill::Again } else { Fill::First };
+        if fill == Fill::First && self.source.open.may_not_answer() {
+            self.source.check_read(self.position_bytes)?;
+            ready!(self.poll_server(context))?;
+            fill = Fill::Checked;
+        }
+        self.is_polled = false;
         self.begin_fill(fill)?;
         let filled = self.poll_steps(context);
         self.is_polled = filled.is_pending();
         filled
     }
 
+    /// Waits for the server's answer, if it is to be asked.
+    fn poll_server(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.asking.is_none() && self.is_server_to_be_asked() {
+            self.asking = Some(Question::new(&self.source));
+        }
+        while let Some(question) = &mut self.asking {
+            let asked = ready!(question.asking.as_mut().poll(context));
+            // A task may have left the question, so that the answer is from long ago. A slow server is asked once more at the most.
+            let is_left = !question.is_repeated && question.began.elapsed() > ANSWER_AGE_MAX;
+            self.asking = is_left.then(|| Question { is_repeated: true, ..Question::new(&self.source) });
+            asked.map_err(|error| self.source.length_error(error))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether this fill would block this thread until the server has answered.
+    fn is_server_to_be_asked(&self) -> bool {
+        let is_due = |inode: &Arc<Inode>| inode.is_to_be_asked(self.source.revalidate_after);
+        self.position_bytes >= self.length_bytes || self.source.known().is_some_and(is_due)
+    }
+
     fn poll_steps(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
-            if let Some(listener) = &mut self.listener {
-                ready!(Future::poll(Pin::new(listener), context));
-                self.listener = None;
+            if let Some(shortage) = &mut self.shortage {
+                ready!(Future::poll(Pin::new(shortage), context));
+                self.shortage = None;
             }
             match self.step() {
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(Step::Ready | Step::End) => return Poll::Ready(Ok(())),
                 Ok(Step::Io) => ready!(self.poll_first(context)),
-                Ok(Step::Memory(listener)) => self.listener = Some(listener),
+                Ok(Step::Memory(shortage)) => self.shortage = Some(shortage.begin(self.source.shared())),
             }
         }
     }
 
     /// Moves to a position, at most the largest file offset. Keeps extents ahead that contain it.
     pub(crate) fn go_to(&mut self, position_bytes: u64) {
-        self.listener = None;
+        self.shortage = None;
         if let Some(current) = &self.current {
             // Extents before the position may have been lent out.
             if position_bytes >= current.start_bytes && current.range.contains(position_bytes) {
@@ -271,14 +316,14 @@ impl ReadStream {
                 if self.is_at_end()? {
                     return Ok(Step::End);
                 }
-                if let Some(listener) = self.start_demand()? {
-                    return Ok(Step::Memory(listener));
+                if let Some(shortage) = self.start_demand()? {
+                    return Ok(Step::Memory(shortage));
                 }
             }
             match self.ahead.pop_front().expect("a demanded extent was started") {
                 Ahead::Resident(range) => {
-                    if let Some(listener) = self.copy_resident(range) {
-                        return Ok(Step::Memory(listener));
+                    if let Some(shortage) = self.copy_resident(range) {
+                        return Ok(Step::Memory(shortage));
                     }
                 }
                 Ahead::Pending { asked, completion } if completion.is_done() => {
@@ -362,19 +407,19 @@ impl ReadStream {
 
     /// Starts the extent at the position, then the policy's readahead. When memory is short, starts a single page; if even that
     /// fails, returns what to wait for.
-    fn start_demand(&mut self) -> Result<Option<EventListener>> {
+    fn start_demand(&mut self) -> Result<Option<Shortage>> {
         let source = self.source.clone();
         let _deferral = defer();
         let mut plug = source.shared().driver.plug();
         let extent = self.next_demand();
         if self.start(extent, Urgency::Demand, &mut plug).is_err() {
-            let freed = source.shared().arena.freed();
+            let shortage = Shortage::listen(source.shared());
             self.policy.on_failed(self.position_bytes);
             let page = self.next_demand();
             if let Err(obstacle) = self.start(page, Urgency::Demand, &mut plug) {
                 self.policy.on_failed(self.position_bytes);
                 return match obstacle {
-                    Obstacle::Memory => Ok(Some(frames::room_to_read(source.shared(), freed))),
+                    Obstacle::Memory => Ok(Some(shortage)),
                     Obstacle::Rejected(error) => Err(self.source.read_error(self.position_bytes, error)),
                 };
             }
@@ -530,6 +575,9 @@ impl ReadStream {
 fn for_memory(bytes: usize, urgency: Urgency) -> Urgency {
     if bytes as u64 > PAGE_SIZE_BYTES { Urgency::Readahead } else { urgency }
 }
+
+/// A task that waits is polled sooner.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Request size for files without a length, such as those in `/proc`: more than nearly all of them hold.
 const UNSIZED_STEP_BYTES: u64 = 64 << 10;

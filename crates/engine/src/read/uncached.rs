@@ -24,6 +24,7 @@ use headwater_io::{Extent, Extents, Finished, Route, Transfer, Urgency};
 use crate::base::error::Result;
 use crate::engine::frames;
 use crate::engine::handle::Source;
+use crate::engine::shortage::Shortage;
 use crate::inode::windows::Window;
 use crate::read::stream::ReadStream;
 
@@ -47,7 +48,7 @@ impl Source {
         }
     }
 
-    /// Reads around the cache, for a task.
+    /// As [`Source::read_device`], for a task.
     pub(crate) async fn read_device_async(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
         if let Some(window) = self.window_for(range) {
             let mut bytes = BytesMut::zeroed(range.len() as usize);
@@ -62,7 +63,33 @@ impl Source {
         }
     }
 
-    /// Reads around the cache. Blocks.
+    /// As [`Source::read_device`], up to the end of the range or of the file: fewer bytes never hide an error behind them.
+    pub(crate) fn read_device_whole(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let rest = ByteRange::new(range.start + done as u64, range.end);
+            match self.read_device(&mut buffer[done..], rest)? {
+                0 => break,
+                read_bytes => done += read_bytes,
+            }
+        }
+        Ok(done)
+    }
+
+    /// As [`Source::read_device_whole`], for a task.
+    pub(crate) async fn read_device_whole_async(self: &Arc<Self>, range: ByteRange) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            let rest = ByteRange::new(range.start + bytes.len() as u64, range.end);
+            let read = self.read_device_async(rest).await?;
+            bytes.extend_from_slice(&read);
+            if read.is_empty() || bytes.len() as u64 == range.len() {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Reads around the cache, perhaps fewer bytes, before an error or the end of the file. Blocks.
     pub(crate) fn read_device(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
         if range.is_empty() {
             return Ok(0);
@@ -224,11 +251,11 @@ impl Source {
             if let Some(extent) = frames::allocate(shared, bytes as usize, Urgency::Demand) {
                 return Some(extent);
             }
-            let freed = shared.arena.freed();
+            let shortage = Shortage::listen(shared);
             if let Some(extent) = frames::allocate(shared, bytes as usize, Urgency::Demand) {
                 return Some(extent);
             }
-            frames::room_to_read(shared, freed).await;
+            shortage.begin(shared).await;
         }
     }
 }
@@ -258,7 +285,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll, Wake, Waker};
 
-    use headwater_core::readahead::Purpose;
+    use headwater_core::readahead::{Purpose, ReadIds};
     use headwater_core::units::{PAGE_BYTES, PageIndex, PageRange};
     use headwater_io::{Direction, DriverKind, Loading, SimOptions};
     use headwater_testkit::{block_on, watched};
@@ -371,7 +398,7 @@ mod tests {
     /// A load of the first page that has its memory, and no request yet.
     fn begin_load(source: &Source) -> (Arc<Load>, Loading, Extents) {
         let (shared, inode) = (source.shared(), source.known().unwrap());
-        let load = shared.cache.loads.begin(inode, Vec::new(), Purpose::Ahead);
+        let load = shared.cache.loads.begin(inode, ReadIds::new(), Purpose::Ahead);
         let extents = shared.arena.allocate_run(PAGE_BYTES, Urgency::Demand).unwrap();
         let pages = PageRange::new(PageIndex::new(0), PageIndex::new(1));
         let loading = inode.pages.begin_load(pages, &extents, load.id(), pages.start).unwrap();

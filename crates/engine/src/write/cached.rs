@@ -33,6 +33,7 @@ use crate::base::listeners::calls_after;
 use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
 use crate::engine::handle::Source;
+use crate::engine::shortage::Shortage;
 use crate::engine::writes::Noted;
 use crate::inode::dirty::State;
 use crate::inode::size_lock::SizeLockGuard;
@@ -64,7 +65,11 @@ impl Source {
         place: Place<'_>,
     ) -> Result<Accepted> {
         let before_bytes = inode.length_bytes();
-        let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place)?;
+        if let Some(start_bytes) = place.before_a_check() {
+            let looked = self.revalidate(inode);
+            looked.map_err(|error| self.error(Operation::Write, start_bytes, error))?;
+        }
+        let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place);
         while let Some(next) = write.advance(bytes)? {
             let waited = write.wait(next);
             if write.is_over(waited)? {
@@ -84,7 +89,11 @@ impl Source {
         place: Place<'_>,
     ) -> Result<Accepted> {
         let (driver, before_bytes) = (&self.shared().driver, inode.length_bytes());
-        let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
+        if let Some(start_bytes) = place.before_a_check() {
+            let looked = self.revalidate_for_task(inode).await;
+            looked.map_err(|error| self.error(Operation::Write, start_bytes, error))?;
+        }
+        let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place);
         let ran = write.run_async(bytes).await?;
         let accepted = match ran {
             Ran::ToItsEnd => write.finish(),
@@ -155,14 +164,10 @@ impl<'a> CachedWrite<'a> {
         caller: Caller,
         length: usize,
         place: Place<'a>,
-    ) -> Result<CachedWrite<'a>> {
+    ) -> CachedWrite<'a> {
         let (start_bytes, growth, size_lock) = place.parts();
-        if size_lock.is_none() {
-            let looked = source.revalidate(inode);
-            looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
-        }
         let range = ByteRange::at(start_bytes, length as u64);
-        Ok(CachedWrite {
+        CachedWrite {
             source,
             inode,
             caller,
@@ -174,7 +179,7 @@ impl<'a> CachedWrite<'a> {
             stopped_by: None,
             base: None,
             attempts: 0,
-        })
+        }
     }
 
     /// Does what has to be done before the write can continue. Blocks.
@@ -187,7 +192,7 @@ impl<'a> CachedWrite<'a> {
             WriteNext::Read(range) => {
                 let version = self.inode.dirty.version();
                 let mut page = vec![0; PAGE_BYTES];
-                self.source.read_device(&mut page[..range.len() as usize], range)?;
+                self.source.read_device_whole(&mut page[..range.len() as usize], range)?;
                 self.base = Some(Base::new(range, page, version));
             }
         }
@@ -203,8 +208,8 @@ impl<'a> CachedWrite<'a> {
                 WriteNext::Wait(wait) => wait.ready(source.shared()).await.map_err(|error| self.error(error)),
                 WriteNext::Read(range) => {
                     let version = inode.dirty.version();
-                    let read = source.read_device_async(range).await;
-                    read.map(|page| self.base = Some(Base::new(range, page.to_vec(), version)))
+                    let read = source.read_device_whole_async(range).await;
+                    read.map(|page| self.base = Some(Base::new(range, page, version)))
                 }
             };
             if self.is_over(waited)? {
@@ -299,18 +304,24 @@ impl<'a> CachedWrite<'a> {
         Err(self.source.error(Operation::Write, end_bytes, error))
     }
 
-    /// What to wait for when too many pages are dirty. An error if this file's own writeback fails. Failures of other files do
-    /// not stop the write: the writeback of this file begins each time, so it has few dirty pages itself.
+    /// What to wait for when too many pages are dirty. An error if this file's own writeback fails. Failures of other files, and writes
+    /// that are held up, do not stop the write: the writeback of this file begins each time, so it has few dirty pages itself.
     fn limit(&self) -> Result<Option<WriteNext>> {
         let (shared, writes) = (self.source.shared(), &self.source.shared().cache.writes);
-        if writes.dirty().pages() < writeback::dirty_pages_max(shared) {
+        let are_too_many = || writes.dirty().pages() >= writeback::dirty_pages_max(shared);
+        if !are_too_many() {
             return Ok(None);
         }
-        if let Some(write) = writes.oldest() {
-            return Ok(Some(WriteNext::Wait(MemoryWait::Write(write))));
+        let shortage = Shortage::listen(shared);
+        if writes.complete_arrived() > 0 && !are_too_many() {
+            return Ok(None);
         }
-        if writeback::begin_any(shared) > 0 || writes.dirty().pages() < writeback::dirty_pages_max(shared) {
-            return Ok(writes.oldest().map(|write| WriteNext::Wait(MemoryWait::Write(write))));
+        if writes.oldest_moving().is_some() {
+            return Ok(Some(WriteNext::Wait(MemoryWait::Memory(shortage))));
+        }
+        if writeback::begin_any(shared) > 0 || !are_too_many() {
+            let waits = writes.oldest_moving().is_some() && are_too_many();
+            return Ok(waits.then_some(WriteNext::Wait(MemoryWait::Memory(shortage))));
         }
         match self.inode.dirty.failing() {
             Some(error) => Err(self.error(error)),
@@ -423,6 +434,9 @@ impl<'a> CachedWrite<'a> {
                 // Resident, at least for a moment.
                 None => return Ok(None),
                 Some(Next::Wait(load)) => return Ok(Some(WriteNext::Wait(MemoryWait::Load(load)))),
+                Some(Next::Memory(shortage)) => {
+                    return Ok(Some(WriteNext::Wait(MemoryWait::Memory(shortage))));
+                }
                 Some(Next::Bypass(_)) => {}
             }
         }

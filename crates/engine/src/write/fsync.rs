@@ -22,6 +22,7 @@ use headwater_io::{Completion, Fsync, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::base::listeners::{calls_after, defer};
+use crate::base::shared_completion::HELD_UP;
 use crate::engine::Shared;
 use crate::engine::handle::Source;
 use crate::inode::group_sync::{Leading, Member, Part};
@@ -220,10 +221,27 @@ pub(crate) async fn flush_pages_async(shared: &Shared, inode: &Arc<Inode>) -> He
     if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
 }
 
-/// Writes back all files, when the engine ends.
+/// Writes back all files, and waits. A file whose device does not answer leaves none of the others unwritten: those of servers come last, and
+/// no other is waited for long before all had their turn.
 pub(crate) fn flush_all(shared: &Shared) {
-    for inode in shared.cache.writes.dirty_files() {
-        flush(shared, &inode, ALL_PAGES);
+    let files = shared.cache.writes.dirty_files();
+    let (last, first): (Vec<_>, Vec<_>) = files.into_iter().partition(|inode| writeback::may_last(inode));
+    if first.len() + last.len() > 1 {
+        first.iter().for_each(|inode| flush_for_a_while(shared, inode));
+    }
+    for inode in first.iter().chain(&last) {
+        flush(shared, inode, ALL_PAGES);
+    }
+}
+
+/// Writes back pages of a file as long as its device answers.
+fn flush_for_a_while(shared: &Shared, inode: &Arc<Inode>) {
+    let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
+    while let Some(write) = sweep.step() {
+        shared.cache.writes.wait_at_most(&write, HELD_UP);
+        if write.began.elapsed() >= HELD_UP && inode.dirty.lock().in_flight.contains_key(&write.id()) {
+            return;
+        }
     }
 }
 

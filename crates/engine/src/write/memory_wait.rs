@@ -1,7 +1,7 @@
 //! Memory wait: frames for written pages, or what a writer waits for until there are some.
 //!
 //! ```text
-//!   frames ─► fewer at a time ─► one ─► complete writes, evict clean pages ─► begin writeback ─► wait for the oldest write, load, or a free frame
+//!   frames ─► fewer at a time ─► one ─► complete writes, evict clean pages ─► begin writeback ─► wait for memory
 //! ```
 //!
 //! Owns: the order in which a writer looks for memory.
@@ -9,28 +9,29 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headwater_core::readahead::Purpose;
 use headwater_core::units::{PAGE_BYTES, PageCount};
-use headwater_io::{EventListener, Extents, Urgency};
+use headwater_io::{Extents, Urgency};
 use os_display::Quotable;
 
-use crate::base::shared_completion::Notified;
 use crate::engine::Shared;
 use crate::engine::frames;
 use crate::engine::loads::Load;
+use crate::engine::shortage::Shortage;
 use crate::inode::Inode;
 use crate::inode::page_write::PageWrite;
 use crate::write::writeback;
 
 /// What a writer waits for when no frame can be had.
 pub(crate) enum MemoryWait {
-    /// A load: its pages can be evicted afterwards.
+    /// The load that brings the page.
     Load(Arc<Load>),
-    /// A write: its pages are clean afterwards.
+    /// The write that is in the way.
     Write(Arc<PageWrite>),
-    /// A frame that a reader, view or request returns.
-    Freed(EventListener),
+    /// Any memory.
+    Memory(Shortage),
     /// Nothing: the dirty pages cannot be written.
     Failing(io::Error),
 }
@@ -44,8 +45,21 @@ impl MemoryWait {
         match self {
             MemoryWait::Load(load) => shared.cache.loads.wait(&load),
             MemoryWait::Write(write) => shared.cache.writes.wait(&write),
-            MemoryWait::Freed(listener) => listener.wait(),
+            MemoryWait::Memory(shortage) => shortage.wait(shared),
             MemoryWait::Failing(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// As [`MemoryWait::wait`], for `limit` at most, or as long as a [`Shortage`] waits.
+    ///
+    /// # Errors
+    /// As for [`MemoryWait::wait`].
+    pub(crate) fn wait_at_most(self, shared: &Shared, limit: Duration) -> io::Result<()> {
+        match self {
+            MemoryWait::Load(load) => shared.cache.loads.wait_at_most(&load, limit),
+            MemoryWait::Write(write) => shared.cache.writes.wait_at_most(&write, limit),
+            other => return other.wait(shared),
         }
         Ok(())
     }
@@ -55,9 +69,7 @@ impl MemoryWait {
         match self {
             MemoryWait::Load(load) => shared.cache.loads.ready(&load, &shared.driver).await,
             MemoryWait::Write(write) => shared.cache.writes.ready(&write).await,
-            MemoryWait::Freed(listener) => {
-                Notified { listener: Some(listener), driver: &shared.driver }.await
-            }
+            MemoryWait::Memory(shortage) => shortage.begin(shared).await,
             MemoryWait::Failing(error) => return Err(error),
         }
         Ok(())
@@ -77,29 +89,25 @@ pub(crate) fn frames_for_write(
             return Ok((extents, pages));
         }
     }
-    let freed = shared.arena.freed();
-    shared.cache.writes.complete_arrived();
+    let shortage = Shortage::listen(shared);
+    let (loads, writes) = (&shared.cache.loads, &shared.cache.writes);
+    writes.complete_arrived();
     if let Some(extents) = frames::for_pages(shared, PAGE_BYTES, Purpose::Demand) {
         return Ok((extents, PageCount::new(1)));
     }
-    if shared.cache.writes.oldest().is_none() {
+    if writes.oldest_moving().is_none() {
         writeback::begin_any(shared);
     }
-    if let Some(write) = shared.cache.writes.oldest() {
-        return Err(MemoryWait::Write(write));
+    if writes.oldest_moving().is_none() && loads.oldest_moving().is_none() {
+        if let Some(error) = failing_write_back(shared, inode) {
+            return Err(MemoryWait::Failing(error));
+        }
+        // All that the cache may have is pinned, perhaps by views of this thread, or of requests that are held up.
+        if let Some(extents) = frames::allocate_run(shared, PAGE_BYTES, Urgency::Demand) {
+            return Ok((extents, PageCount::new(1)));
+        }
     }
-    if let Some(load) = shared.cache.loads.oldest() {
-        return Err(MemoryWait::Load(load));
-    }
-    if let Some(error) = failing_write_back(shared, inode) {
-        return Err(MemoryWait::Failing(error));
-    }
-    // All that the cache may have is pinned, perhaps by views of this thread.
-    if let Some(extents) = frames::allocate_run(shared, PAGE_BYTES, Urgency::Demand) {
-        return Ok((extents, PageCount::new(1)));
-    }
-    shared.driver.attend();
-    Err(MemoryWait::Freed(freed))
+    Err(MemoryWait::Memory(shortage))
 }
 
 /// Why dirty pages stay in memory, for a writer of this file: its own failure; else that of another file, naming that file.

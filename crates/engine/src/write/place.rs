@@ -23,6 +23,14 @@ pub(crate) enum Growth {
 }
 
 impl<'a> Place<'a> {
+    /// The offset, unless the file was checked when its end was read.
+    pub(crate) fn before_a_check(&self) -> Option<u64> {
+        match self {
+            Place::At(start_bytes) | Place::Within(start_bytes) => Some(*start_bytes),
+            Place::End(..) => None,
+        }
+    }
+
     /// Offset, growth, and the size lock if it is held.
     pub(crate) fn parts(self) -> (u64, Growth, Option<SizeLockGuard<'a>>) {
         match self {

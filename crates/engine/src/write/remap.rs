@@ -30,9 +30,8 @@ impl Source {
     pub(crate) fn allocate(self: &Arc<Self>, range: &impl RangeBounds<u64>) -> Result<()> {
         let inode = self.remappable(Operation::Allocate)?;
         let range = byte_range((Operation::Allocate, self.path()), range, || self.length_bytes())?;
-        inode.begin_changes(&self.open, 1);
-        let reserved = self.shared().driver.reserve_blocking(&self.open, range);
-        inode.end_changes(&self.open, 1);
+        let reserve = || self.shared().driver.reserve_blocking(&self.open, range);
+        let reserved = inode.own_change(&self.open, reserve);
         let refused = "this file system reserves no space";
         let reserved = reserved.and_then(|reserved| match reserved {
             Allocated::Yes => Ok(()),
@@ -170,9 +169,7 @@ fn remap(barrier: Barrier<'_>, range: ByteRange, change: Change<'_>) -> Result<V
         return Ok(vec![range]);
     }
     let pages = PageRange::new(first, end);
-    inode.begin_changes(&source.open, 1);
-    let changed = change_pages(&barrier, pages, given, change);
-    inode.end_changes(&source.open, 1);
+    let changed = inode.own_change(&source.open, || change_pages(&barrier, pages, given, change));
     drop(barrier);
     inode.note_length_since(length_bytes);
     let (operation, whole) = (change.operation(), pages.bytes());

@@ -52,6 +52,8 @@ fn look_at_space(shared: &Shared, inode: &Inode, file: &OpenFile) {
     space.looked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
     // Where the file system reports no free space, an error shows at writeback.
     let free_bytes = match file.kind() {
+        // A server's answer may take its time, and the space is not this machine's alone.
+        FileKind::Regular if file.may_not_answer() => u64::MAX,
         FileKind::Regular => shared.driver.free_bytes(file).unwrap_or(u64::MAX),
         FileKind::BlockDevice | FileKind::CharacterDevice => u64::MAX,
     };
@@ -71,10 +73,7 @@ fn set_aside(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile, range: ByteRa
         // Reserved when they became dirty.
         return Ok(());
     }
-    inode.begin_changes(file, 1);
-    let reserved = shared.driver.reserve_blocking(file, pages.bytes());
-    inode.end_changes(file, 1);
-    reserved.map(drop)
+    inode.own_change(file, || shared.driver.reserve_blocking(file, pages.bytes())).map(drop)
 }
 
 /// Four times what a fast device writes in 10 ms: other programs and other engines write too.

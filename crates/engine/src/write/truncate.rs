@@ -142,9 +142,7 @@ impl Truncate<'_> {
     fn finish_locked(&self, spare: Extents) -> Result<()> {
         let Barrier { inode, source, .. } = self.barrier;
         // The pages behind the end leave before the check after the change could take the truncate for one by others.
-        inode.begin_changes(&source.open, 1);
-        let finished = self.set_length(spare);
-        inode.end_changes(&source.open, 1);
+        let finished = inode.own_change(&source.open, || self.set_length(spare));
         let dropped = finished.map_err(|error| self.error(error))?;
         inode.on_dropped(&dropped);
         Ok(())

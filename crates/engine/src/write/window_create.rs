@@ -51,10 +51,12 @@ impl Source {
         self.write_back_below(inode, made.window.pages).map_err(refused)?;
         self.fill(&made.window, length_bytes)?;
         made.window.memory.track().map_err(refused)?;
-        inode.dirty.change(self.shared().cache.writes.dirty(), |_| made.window.set_stage(Stage::Live));
-        // After the stage changed: a lookup that misses in the cache finds the window.
         let mut dropped = Vec::new();
-        inode.pages.invalidate(made.window.pages, DirtyToo::No, |page| dropped.push(page));
+        inode.dirty.change(self.shared().cache.writes.dirty(), |_| {
+            // A lookup that misses in the cache finds the window. Under the lock: what is written to the window from now on is in no page.
+            made.window.set_stage(Stage::Live);
+            inode.pages.invalidate(made.window.pages, DirtyToo::No, |page| dropped.push(page));
+        });
         drop(size_lock);
         inode.on_dropped(&dropped);
         Ok(made)

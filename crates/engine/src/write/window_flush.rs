@@ -15,7 +15,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headwater_core::units::{
     Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
@@ -23,6 +23,7 @@ use headwater_core::units::{
 use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Route, Transfer, Urgency};
 
 use crate::base::listeners::calls_after;
+use crate::base::shared_completion::HELD_UP;
 use crate::engine::Shared;
 use crate::inode::Inode;
 use crate::inode::size_lock::SizeLockGuard;
@@ -61,18 +62,18 @@ enum FlushNext {
 /// Writes back all stores to windows of a file so far, and waits. Failures are noted in its errseq.
 pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
     if !inode.dirty.windows.is_empty() {
-        flush_and_close(shared, inode, &inode.dirty.size_lock.lock());
+        flush_and_close(shared, inode, &inode.dirty.size_lock.lock(), Duration::MAX);
     }
 }
 
-/// Writes the windows back; those without users end, as far as that succeeds.
-fn flush_and_close(shared: &Shared, inode: &Arc<Inode>, size_lock: &SizeLockGuard<'_>) {
+/// Writes the windows back; those without users end, as far as that succeeds. Waits for no piece longer than `patience`.
+fn flush_and_close(shared: &Shared, inode: &Arc<Inode>, size_lock: &SizeLockGuard<'_>, patience: Duration) {
     let windows = inode.dirty.windows.all();
     let (orphans, used): (Vec<_>, Vec<_>) =
         windows.into_iter().partition(|window| window.unsaved().is_orphan);
-    orphans.iter().for_each(|window| close_with(shared, inode, window, size_lock));
+    orphans.iter().for_each(|window| close_with(shared, inode, window, size_lock, patience));
     // A failure is noted in the errseq, for syncs to report.
-    let _ = flush_with(shared, inode, used, size_lock);
+    let _ = flush_with(shared, inode, used, size_lock, patience);
 }
 
 /// As [`flush`], for a task.
@@ -123,39 +124,72 @@ fn stray_arrived(inode: &Inode, stray: &Stray) {
     stray.completion.over();
 }
 
-/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks for the device. Skips files while their size lock is held,
-/// perhaps by a task that is not polled: a later call writes their windows.
+/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks for the device, as long as it answers within [`HELD_UP`]. Skips
+/// files while their size lock is held, perhaps by a task that is not polled: a later call writes their windows.
 pub(crate) fn flush_old(shared: &Shared) {
     let now = shared.driver.now();
     let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
     for inode in shared.cache.writes.dirty_files() {
         if inode.dirty.windows.all().iter().any(is_old)
             && let Some(size_lock) = inode.dirty.size_lock.try_lock()
+            && !is_held_up(&inode)
         {
-            flush_and_close(shared, &inode, &size_lock);
+            flush_and_close(shared, &inode, &size_lock, HELD_UP);
         }
     }
 }
 
-/// As [`flush`], under a size lock that the caller holds, when the process exits.
-pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, size_lock: &SizeLockGuard<'_>) {
-    let _ = flush_with(shared, inode, inode.dirty.windows.all(), size_lock);
+/// Whether the piece that a flush has left in flight has not arrived. The caller holds the size lock.
+fn is_held_up(inode: &Inode) -> bool {
+    let Some(stray) = inode.dirty.windows.stray() else { return false };
+    !stray.completion.take_arrived(|_| stray_arrived(inode, &stray))
 }
 
+/// As [`flush`], under a size lock that the caller holds, when the process exits.
+pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, size_lock: &SizeLockGuard<'_>) {
+    let _ = flush_with(shared, inode, inode.dirty.windows.all(), size_lock, Duration::MAX);
+}
+
+/// Blocks. A piece that has not arrived after `patience` stays in flight, and the flush ends; so it does when it has waited as long for memory
+/// since the last piece.
 fn flush_with(
     shared: &Shared,
     inode: &Inode,
     windows: Vec<Arc<Window>>,
     size_lock: &SizeLockGuard<'_>,
+    patience: Duration,
 ) -> io::Result<()> {
+    if patience < Duration::MAX && is_held_up(inode) {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     wait_for_stray(inode);
     let mut flush = Flush::new(shared, inode, windows, size_lock);
+    let mut since = Instant::now();
     while let Some(next) = flush.step() {
         match next {
+            FlushNext::Memory(wait) if patience < Duration::MAX => {
+                if since.elapsed() >= patience {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                flush.waited(wait.wait_at_most(shared, patience));
+            }
             FlushNext::Memory(wait) => flush.waited(wait.wait(shared)),
             FlushNext::Write => {
                 let InFlight { file, completion } = flush.write.take().expect("it has just begun");
-                flush.complete(&file, completion.wait());
+                let arrived = match patience {
+                    Duration::MAX => Ok(completion.wait()),
+                    limit => completion.wait_unless_interrupted(limit),
+                };
+                match arrived {
+                    Ok(finished) => {
+                        flush.complete(&file, finished);
+                        since = Instant::now();
+                    }
+                    Err((completion, _)) => {
+                        flush.write = Some(InFlight { file, completion });
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
             }
         }
     }
@@ -165,14 +199,20 @@ fn flush_with(
 /// Ends a window without users: writes it back, and returns its pages to the cache. If that fails, the window stays, and the next
 /// sync tries again. Blocks.
 pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
-    close_with(shared, inode, window, &inode.dirty.size_lock.lock());
+    close_with(shared, inode, window, &inode.dirty.size_lock.lock(), Duration::MAX);
 }
 
-fn close_with(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>, size_lock: &SizeLockGuard<'_>) {
+fn close_with(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    window: &Arc<Window>,
+    size_lock: &SizeLockGuard<'_>,
+    patience: Duration,
+) {
     window.unsaved().is_orphan = true;
     // From here on writes to these pages wait for the size lock.
     inode.dirty.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
-    let flushed = flush_with(shared, inode, vec![window.clone()], size_lock);
+    let flushed = flush_with(shared, inode, vec![window.clone()], size_lock, patience);
     inode.dirty.change(shared.cache.writes.dirty(), |state| {
         if flushed.is_err() {
             return window.set_stage(Stage::Live);

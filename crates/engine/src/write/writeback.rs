@@ -29,7 +29,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use headwater_core::dirty::Taken;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
@@ -39,14 +38,16 @@ use crate::base::listeners::Undisturbed;
 use crate::engine::Shared;
 use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
+use crate::inode::Inode;
 use crate::inode::dirty::{Dirty, State};
 use crate::inode::errseq::Cause;
 use crate::inode::page_write::PageWrite;
-use crate::inode::{ALL_PAGES, Inode};
 use crate::write::stretches::{Claims, stretch_of};
 
+mod files;
 mod selection;
 
+pub(crate) use files::{begin_any, begin_old, may_last};
 use selection::Selection;
 
 /// The result of [`begin`].
@@ -405,28 +406,6 @@ fn sweep(shared: &Shared, inode: &Arc<Inode>, runs_max: usize) -> u64 {
     begun.pages
 }
 
-/// Begins writeback of all files but those that failed just now. Returns the number of pages.
-pub(crate) fn begin_any(shared: &Shared) -> u64 {
-    let (files, now) = (shared.cache.writes.dirty_files(), shared.driver.now());
-    let is_failing = |inode: &Inode| has_passed(inode.dirty.lock().failed_at, RETRY_AGE, now) == Some(false);
-    files.iter().filter(|inode| !is_failing(inode)).map(|inode| sweep(shared, inode, EARLY_RUNS)).sum()
-}
-
-/// Begins writeback of old pages and of closed files; retries failed ones after a while.
-pub(crate) fn begin_old(shared: &Shared) {
-    let now = shared.driver.now();
-    for inode in shared.cache.writes.dirty_files() {
-        let is_due = {
-            let state = inode.dirty.lock();
-            let is_old = has_passed(state.dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();
-            is_old && has_passed(state.failed_at, RETRY_AGE, now) != Some(false)
-        };
-        if is_due {
-            begin(shared, &inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
-        }
-    }
-}
-
 /// Number of runs of a sequential write that begin together: one call each for allocation and submission. Fewer where the limit
 /// of dirty pages is low.
 pub(crate) fn stream_runs(shared: &Shared) -> u64 {
@@ -521,11 +500,6 @@ fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
     groups
 }
 
-/// Whether `since`, if set, is at least `age` ago.
-fn has_passed(since: Option<Instant>, age: Duration, now: Instant) -> Option<bool> {
-    since.map(|since| now.saturating_duration_since(since) >= age)
-}
-
 /// 4 MiB: for larger pieces the calls cost little beside the copy.
 const STREAM_RUNS: u64 = 4;
 
@@ -553,12 +527,6 @@ const DIRTY_BYTES_MAX: u64 = 2 << 30;
 
 /// Early writeback begins at half of the limit: the other half takes new writes while it runs.
 const BACKGROUND_DIVISOR: u64 = 2;
-
-/// Long enough that a page that is rewritten often reaches the device only now and then; the kernel waits 5 to 30 s.
-const DIRTY_AGE: Duration = Duration::from_secs(5);
-
-/// A full device is not retried more often than this.
-const RETRY_AGE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use headwater::testing::FaultRange;
+use headwater::testing::{FaultOn, FaultRange};
 use headwater::{
     ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions, ReadaheadLimits, ReadaheadPolicy,
 };
@@ -375,3 +375,37 @@ fn with_policy(rig: &Rig, scratch: &Scratch, policy: ReadaheadPolicy) -> File {
 }
 
 const EIO: i32 = 5;
+
+/// Goal: a page of which the device gives a part alone is no page with zeros behind, and no end of the file: views, copies and writes into
+/// it report the device's error, and change nothing. Method: half of a page cannot be read.
+#[test]
+fn half_a_page_is_no_page() {
+    with_seed("faults::half_a_page_is_no_page", |seed| {
+        const PAGE: u64 = 3 * 4096;
+        let (scratch, other) = (Scratch::new(seed, 10 * 4096), Scratch::new(seed, 0));
+        let rig = calm(seed);
+        let mut options = OpenOptions::new();
+        options.engine(&rig.engine).caching(Caching::On).write(true).read(true);
+        let (file, target) = (options.open(scratch.path()).unwrap(), options.open(other.path()).unwrap());
+        let bad = ByteRange::at(PAGE + 2048, 512);
+        rig.control().add_fault(FaultRange { operation: FaultOn::Reads, ..FaultRange::new(bad, 5) });
+        let failed = |what: &str, error: Option<headwater::Error>| {
+            let error = error.unwrap_or_else(|| panic!("{what}: no error"));
+            assert_eq!(error.raw_os_error(), Some(5), "{what}: {error}");
+        };
+        for (offset_bytes, length) in [(PAGE, 4096), (PAGE + 100, 3000), (4096, 5 * 4096)] {
+            failed("a view", file.view(offset_bytes, length).err());
+            failed("a task's view", block_on(file.view_async(offset_bytes, length)).err());
+            let range = offset_bytes..offset_bytes + length as u64;
+            failed("a copy", file.copy_range_to(range.clone(), &target, 0).err());
+            failed("a task's copy", block_on(file.copy_range_to_async(range, &target, 0)).err());
+        }
+        failed("a write", file.write_at(b"xy", PAGE + 100).err());
+        failed("a task's write", block_on(file.write_all_at_async(b"xy".to_vec(), PAGE + 100)).err());
+        failed("a write behind", file.write_at(b"xy", PAGE + 4000).err());
+        rig.control().clear_faults();
+        file.sync_data().unwrap();
+        scratch.check_all(0, 10 * 4096, &file.view(0, 10 * 4096).unwrap().to_vec());
+        scratch.check_all(0, 10 * 4096, &std::fs::read(scratch.path()).unwrap());
+    });
+}

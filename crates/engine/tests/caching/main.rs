@@ -23,4 +23,5 @@ mod rig;
 mod scan;
 mod table;
 mod twice;
+mod unanswered;
 mod world;

@@ -1,4 +1,4 @@
-//! Twice: what headwater keeps does not lie in the kernel's page cache as well, and what lies there stays.
+//! Twice: what headwater reads from the device does not lie in the kernel's page cache as well; what lay there stays, and is copied.
 //!
 //! Owns: the pages that the kernel has of a file before and after it is read in each way.
 //! Does not own: parts of pages that are written (`writing`, small), files without direct I/O.

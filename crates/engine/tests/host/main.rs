@@ -6,6 +6,7 @@
 mod kernel;
 mod listeners;
 mod signals;
+mod silent;
 mod stuck;
 mod wakers;
 

@@ -7,10 +7,11 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use headwater::testing::{FaultRange, SimOptions};
 use headwater::{ByteRange, Caching, DriverKind, File, IoMode, OpenOptions, SharedView};
-use headwater_testkit::{block_on, forbid_userfaultfd, run_self_with_env};
+use headwater_testkit::{Rng, block_on, forbid_userfaultfd, run_self_with_env};
 
 use crate::open;
 use crate::rig::{Rig, Scratch, calm_device, drivers, watched};
@@ -319,6 +320,41 @@ fn what_cannot_be_written_stays() {
     assert_eq!(rig.engine.stats().arena.lent_out_bytes, 0);
     drop(file);
     rig.assert_idle();
+}
+
+/// Goal: what is written just when a window is made shows at once, also in pages that the cache had before. Method: threads that write and
+/// read back the last pages of a file now and then, while windows of it are made all the time.
+#[test]
+fn a_write_shows_while_a_window_is_made() {
+    const LENGTH_BYTES: u64 = 24 << 20;
+    let rig = Rig::sized(DriverKind::Threads, 96 << 20, 16);
+    let scratch = Scratch::new(9, LENGTH_BYTES);
+    let file = open(&rig, &scratch.path(), IoMode::Auto, Caching::On);
+    let (mut contents, is_over) = (vec![0; LENGTH_BYTES as usize], AtomicBool::new(false));
+    thread::scope(|scope| {
+        for thread in 1..=16 {
+            let (file, is_over, mut rng) = (&file, &is_over, Rng::new(thread));
+            scope.spawn(move || {
+                let at = LENGTH_BYTES - thread * 4096;
+                for number in 0_u64.. {
+                    file.write_all_at(&number.to_ne_bytes(), at).unwrap();
+                    let mut seen = [0; 8];
+                    file.read_exact_at(&mut seen, at).unwrap();
+                    assert_eq!(u64::from_ne_bytes(seen), number, "what was written does not show");
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    thread::sleep(Duration::from_micros(rng.below(20_000)));
+                }
+            });
+        }
+        for _ in 0..60 {
+            file.read_exact_at(&mut contents, 0).unwrap();
+            let Some(view) = window(&file, 0, LENGTH_BYTES) else { break };
+            drop(view);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Goal: where the kernel does not do its part, the error says what is missing, and chunked views work. Method: a child in which

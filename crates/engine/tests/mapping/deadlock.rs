@@ -1,7 +1,7 @@
 //! Deadlock: a file is written from its own pages, in both directions at once, in memory that holds neither.
 //!
 //! ```text
-//!   A ─(view, bytes, reader, task's reader, map, window, on demand)─► (write, task, writer, map, window) ─► B
+//!   A ─(view, peek, bytes, reads, reader, task's reader, stream, map, window, on demand)─► (write, vectored, task, writer, map, window) ─► B
 //!   A ─(copy_range_to, by a thread and by a task)─► B
 //!   B ────────────────────────────────────────────────────────────────────────► A      at the same time
 //!   the rest of the file ─► read, so that each page has to evict another
@@ -13,12 +13,12 @@
 //! Owns: the combinations, that they end, the bytes afterwards.
 //! Does not own: each form by itself (the other modules), the notice that nothing goes on (testkit).
 
-use std::io::{BufRead, Seek, SeekFrom, Write};
+use std::io::{BufRead, IoSlice, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use futures_util::AsyncBufReadExt;
-use headwater::{ByteRange, Caching, File, IoMode, SharedView};
+use futures_util::{AsyncBufReadExt, AsyncWriteExt, StreamExt};
+use headwater::{ByteRange, Caching, File, IoMode, ManyRead, SharedView};
 use headwater_testkit::{Rng, block_on};
 
 use crate::contiguous::window;
@@ -30,12 +30,18 @@ use crate::{on_demand, open};
 enum From {
     /// Pinned pages, piece by piece.
     View,
+    /// One pinned page at a time.
+    Peek,
     /// Pinned pages, by a buffer that owns them.
     Bytes,
+    /// Several reads in one call.
+    ReadMany,
     /// The frames of a stream.
     Reader,
     /// The same, for a task.
     AsyncReader,
+    /// The frames of a stream, each by a buffer that owns it.
+    Stream,
     /// A live view.
     Map,
     /// Memory that stands for a part of the file.
@@ -50,8 +56,12 @@ enum From {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum To {
     WriteAt,
+    /// In two pieces.
+    Vectored,
     Task,
     Writer,
+    /// Of a task.
+    AsyncWriter,
     Map,
     Window,
 }
@@ -72,18 +82,21 @@ impl Form {
     }
 }
 
-const FROM: [From; 8] = [
+const FROM: [From; 11] = [
     From::View,
+    From::Peek,
     From::Bytes,
+    From::ReadMany,
     From::Reader,
     From::AsyncReader,
+    From::Stream,
     From::Map,
     From::Window,
     From::OnDemand,
     From::Cells,
 ];
 
-const TO: [To; 5] = [To::WriteAt, To::Task, To::Writer, To::Map, To::Window];
+const TO: [To; 7] = [To::WriteAt, To::Vectored, To::Task, To::Writer, To::AsyncWriter, To::Map, To::Window];
 
 /// Goal: each combination ends, every byte of both parts is one that was there before in either, at its place, and the file has what
 /// is read. Method: two threads copy against each other, a third keeps the memory full.
@@ -185,29 +198,30 @@ impl Part<'_> {
                     }
                 }
             }
-            From::Reader => {
-                let mut reader = self.file.reader();
-                reader.seek(SeekFrom::Start(self.start)).unwrap();
-                let mut left = PART_BYTES as usize;
-                while left > 0 {
-                    let lent = reader.fill_buf().unwrap();
-                    let taken = lent.len().min(left);
-                    sink(&lent[..taken]);
-                    reader.consume(taken);
-                    left -= taken;
+            From::Peek => {
+                let mut at = self.start;
+                while at < self.start + PART_BYTES {
+                    let page = self.file.peek(at).unwrap();
+                    let taken = page.len().min((self.start + PART_BYTES - at) as usize);
+                    sink(&page[..taken]);
+                    at += taken as u64;
                 }
             }
-            From::AsyncReader => block_on(async {
-                let mut reader = self.file.async_reader().starting_at(self.start);
-                let mut left = PART_BYTES as usize;
-                while left > 0 {
-                    let lent = AsyncBufReadExt::fill_buf(&mut reader).await.unwrap();
-                    let taken = lent.len().min(left);
-                    sink(&lent[..taken]);
-                    reader.consume_unpin(taken);
-                    left -= taken;
+            From::ReadMany => {
+                let mut pieces = [(); 4].map(|()| vec![0; PIECE_BYTES]);
+                for at in (0..PART_BYTES).step_by(pieces.len() * PIECE_BYTES) {
+                    let places = (self.start + at..self.start + PART_BYTES).step_by(PIECE_BYTES);
+                    let mut reads: Vec<_> = pieces
+                        .iter_mut()
+                        .zip(places)
+                        .map(|(piece, place)| ManyRead::new(place, piece))
+                        .collect();
+                    self.file.read_many(&mut reads).unwrap();
+                    let read = reads.len();
+                    pieces[..read].iter().for_each(|piece| sink(piece));
                 }
-            }),
+            }
+            From::Reader | From::AsyncReader | From::Stream => self.copy_in_order(from, sink),
             From::Map => Part::read_all(&self.map(), sink),
             From::Window => Part::read_all(self.window.expect("there are windows"), sink),
             From::Cells => {
@@ -218,6 +232,41 @@ impl Part<'_> {
                 }
             }
             From::OnDemand => Part::read_all(self.on_demand.expect("there are windows"), sink),
+        }
+    }
+
+    fn copy_in_order(&self, from: From, sink: &mut dyn FnMut(&[u8])) {
+        let mut left = PART_BYTES as usize;
+        let mut take = |lent: &[u8]| {
+            let taken = lent.len().min(left);
+            sink(&lent[..taken]);
+            left -= taken;
+            (taken, left > 0)
+        };
+        match from {
+            From::Reader => {
+                let mut reader = self.file.reader();
+                reader.seek(SeekFrom::Start(self.start)).unwrap();
+                let mut goes_on = true;
+                while goes_on {
+                    let taken;
+                    (taken, goes_on) = take(reader.fill_buf().unwrap());
+                    reader.consume(taken);
+                }
+            }
+            From::AsyncReader => block_on(async {
+                let mut reader = self.file.async_reader().starting_at(self.start);
+                let mut goes_on = true;
+                while goes_on {
+                    let taken;
+                    (taken, goes_on) = take(AsyncBufReadExt::fill_buf(&mut reader).await.unwrap());
+                    reader.consume_unpin(taken);
+                }
+            }),
+            _ => block_on(async {
+                let mut stream = self.file.async_reader().starting_at(self.start).into_stream();
+                while take(&stream.next().await.expect("the file goes on").unwrap()).1 {}
+            }),
         }
     }
 
@@ -255,9 +304,27 @@ impl Part<'_> {
             To::Task => Box::new(move |bytes| {
                 block_on(file.write_all_at_async(bytes.to_vec(), start + next(bytes))).unwrap();
             }),
+            To::Vectored => Box::new(move |bytes| {
+                let (mut place, (one, other)) = (start + next(bytes), bytes.split_at(bytes.len() / 3));
+                let mut pieces = &mut [one, other].map(IoSlice::new)[..];
+                while !pieces.is_empty() {
+                    let written = file.write_vectored_at(pieces, place).unwrap();
+                    place += written as u64;
+                    IoSlice::advance_slices(&mut pieces, written);
+                }
+            }),
             To::Writer => {
                 let mut writer = file.writer().starting_at(start);
                 Box::new(move |bytes| writer.write_all(bytes).unwrap())
+            }
+            To::AsyncWriter => {
+                let mut writer = file.async_writer().starting_at(start);
+                Box::new(move |bytes| {
+                    block_on(async {
+                        writer.write_all(bytes).await.unwrap();
+                        writer.flush().await.unwrap();
+                    });
+                })
             }
             To::Map => {
                 let map = self.map();

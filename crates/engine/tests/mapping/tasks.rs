@@ -10,8 +10,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use headwater::testing::SimOptions;
-use headwater::{Caching, DriverKind, File, IoMode, SharedView};
+use headwater::testing::{FaultOn, FaultRange, SimOptions};
+use headwater::{ByteRange, Caching, DriverKind, File, IoMode, SharedView};
 use headwater_testkit::block_on;
 
 use crate::contiguous::{roomy_rigs, window};
@@ -68,6 +68,57 @@ fn the_background_waits_for_no_task() {
     watched("a round", || rig.engine.maintain());
     assert_eq!(std::fs::read(scratch.path()).unwrap()[..], [1; 20_000]);
     drop((view, file, other));
+    rig.assert_idle();
+}
+
+/// Goal: a window whose device does not answer holds up its own file, not the background thread. Method: its rounds, beside a file that is
+/// closed with dirty bytes; then the device answers.
+#[test]
+fn the_background_waits_for_no_device_without_an_answer() {
+    let rig = slow_rig(2);
+    let (silent, others) = (Scratch::new(1, 20_000), Scratch::new(2, 0));
+    let file = open(&rig, &silent.path(), IoMode::Auto, Caching::On);
+    let Some(view) = window(&file, 0, 20_000) else { return };
+    fill(&view, 1);
+    rig.control().hold(silent.file()).unwrap();
+    for round in 0..3 {
+        let other = open(&rig, &others.path(), IoMode::Auto, Caching::On);
+        other.write_all_at(b"written", round * 7).unwrap();
+        drop(other);
+        rig.control().advance(Duration::from_secs(60));
+        watched("a round", || rig.engine.maintain());
+        (0..100).for_each(|_| rig.pass_time());
+        assert_eq!(std::fs::read(others.path()).unwrap(), b"written".repeat(round as usize + 1));
+    }
+    rig.control().release();
+    view.sync().unwrap();
+    assert_eq!(std::fs::read(silent.path()).unwrap(), [1; 20_000]);
+    drop((view, file));
+    rig.assert_idle();
+}
+
+/// Goal: the same for a window that nothing has any more and that could not be written back: it ends with the next round, and a device that
+/// does not answer then holds up that round no longer than a piece of another window. Method: its view is dropped while writes fail.
+#[test]
+fn the_background_waits_for_no_window_that_is_left() {
+    let rig = slow_rig(3);
+    let silent = Scratch::new(1, 20_000);
+    let file = open(&rig, &silent.path(), IoMode::Auto, Caching::On);
+    let Some(view) = window(&file, 0, 20_000) else { return };
+    fill(&view, 1);
+    rig.control().add_fault(FaultRange { operation: FaultOn::Writes, ..FaultRange::new(ALL, 5) });
+    drop(view);
+    rig.control().clear_faults();
+    rig.control().hold(silent.file()).unwrap();
+    for _ in 0..2 {
+        rig.control().advance(Duration::from_secs(60));
+        watched("a round", || rig.engine.maintain());
+    }
+    rig.control().release();
+    watched("the rest", || rig.engine.maintain());
+    assert!(file.sync_data().is_err(), "a write has failed");
+    assert_eq!(std::fs::read(silent.path()).unwrap(), [1; 20_000]);
+    drop(file);
     rig.assert_idle();
 }
 
@@ -140,3 +191,5 @@ const SEEDS: u64 = 40;
 
 /// All that the cache may hold of one chunk.
 const PINNED_PAGES: u64 = 448;
+
+const ALL: ByteRange = ByteRange::new(0, u64::MAX);

@@ -5,7 +5,7 @@
 
 use futures_util::io::AsyncReadExt;
 use futures_util::{StreamExt, future};
-use headwater::{AsyncReader, ByteStream, File, IoMode, Reader};
+use headwater::{AsyncReader, ByteStream, Caching, File, IoMode, OpenOptions, Reader};
 use headwater_testkit::{Rng, with_seed};
 use tokio::runtime::{Builder, Runtime};
 
@@ -41,6 +41,31 @@ impl Read {
     fn check(&self, scratch: &Scratch) {
         scratch.check_all(self.offset_bytes, self.length, &self.bytes);
     }
+}
+
+/// Goal: a task whose views are all in the cache lets others run, as one that reads does: after 8 MiB at the latest. Method: a
+/// runtime of one thread, views of 1 MiB, and of files that are cached and not.
+#[test]
+fn warm_views_let_other_tasks_run() {
+    with_seed("executors::warm_views_let_other_tasks_run", |seed| {
+        let scratch = Scratch::new(seed, 1 << 20);
+        for rig in rigs(seed) {
+            for caching in [Caching::On, Caching::Off] {
+                let mut options = OpenOptions::new();
+                let file = options.engine(&rig.engine).caching(caching).open(scratch.path()).unwrap();
+                current_thread().block_on(async {
+                    let view = async || drop(file.view_async(0, 1 << 20).await.unwrap());
+                    view().await;
+                    let other = tokio::spawn(async {});
+                    for _ in 0..16 {
+                        view().await;
+                    }
+                    assert!(other.is_finished(), "16 views with {caching:?} on {}", rig.name());
+                });
+            }
+            rig.assert_idle();
+        }
+    });
 }
 
 fn read_some(file: &File, seed: u64) -> impl Future<Output = Read> + Send + 'static + use<> {

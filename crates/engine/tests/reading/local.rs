@@ -14,7 +14,7 @@ use std::thread;
 use futures_util::io::AsyncReadExt;
 use futures_util::{StreamExt, future};
 use headwater::ring::{Driver, DriverOptions, LocalDriver, Request, Urgency};
-use headwater::{DriverKind, Engine, File, IoMode, Local, LocalEngine, Reader};
+use headwater::{ByteRange, DriverKind, Engine, File, IoMode, Local, LocalEngine, Reader};
 use headwater_testkit::{forbid_io_uring, with_seed};
 
 use crate::refusal::in_child;
@@ -295,4 +295,54 @@ fn local_without_io_uring() {
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     assert!(error.to_string().starts_with("build the engine: "), "{error}");
     assert_idle(&engine);
+}
+
+/// Goal: a blocking call that finds no memory completes the requests of its own thread, which no other thread does. Method: reads that take
+/// all of it are begun and dropped, or announced; then a reader, reads of both kinds of file and a view.
+#[test]
+fn blocking_calls_find_memory_in_their_own_ring() {
+    with_seed("local::blocking_calls_find_memory_in_their_own_ring", |seed| {
+        let scratch = Scratch::new(seed, 8_000_000);
+        for kind in drivers(seed) {
+            for is_announced in [false, true] {
+                let engine = Engine::builder().memory(3 << 20).queue_depth(64).driver(kind.clone());
+                let engine = engine.local().unwrap();
+                let file = engine.open_as(scratch.path(), IoMode::Auto).unwrap();
+                let direct = engine.open_as(scratch.path(), IoMode::Direct).unwrap();
+                watched("a local engine", || {
+                    fill_and_drop(&engine, &file, &direct, is_announced);
+                    let mut buffer = vec![0; 300_000];
+                    file.reader().read_exact(&mut buffer).unwrap();
+                    scratch.check(0, &buffer);
+                    fill_and_drop(&engine, &file, &direct, is_announced);
+                    direct.reader().read_exact(&mut buffer).unwrap();
+                    scratch.check(0, &buffer);
+                    fill_and_drop(&engine, &file, &direct, is_announced);
+                    file.read_exact_at(&mut buffer, 7_000_001).unwrap();
+                    scratch.check(7_000_001, &buffer);
+                    fill_and_drop(&engine, &file, &direct, is_announced);
+                    scratch.check(7_500_001, &file.view(7_500_001, 200_000).unwrap().to_vec());
+                });
+                assert_idle(&engine);
+            }
+        }
+    });
+}
+
+/// Requests that take the memory, and that no task waits for any more.
+fn fill_and_drop(engine: &LocalEngine, file: &Local<File>, direct: &Local<File>, is_announced: bool) {
+    if is_announced {
+        file.will_need(&[ByteRange::new(1_000_000, 2_500_000)]).unwrap();
+    }
+    engine.block_on(async {
+        let large = (0..12).map(|nth| (nth * 400_000, 256 << 10));
+        let small = (0..60).map(|nth| (nth * 70_000, 4096));
+        let mut reads: Vec<_> =
+            large.chain(small).map(|(place, length)| Box::pin(direct.read_at_async(place, length))).collect();
+        poll_fn(|context| {
+            reads.iter_mut().for_each(|read| _ = read.as_mut().poll(context));
+            Poll::Ready(())
+        })
+        .await;
+    });
 }

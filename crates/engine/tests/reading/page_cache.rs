@@ -5,8 +5,8 @@
 
 use std::io::Read;
 
-use headwater::{ByteRange, IoMode, Residency};
-use headwater_testkit::{Rng, on_each, with_seed};
+use headwater::{ByteRange, Caching, IoMode, OpenOptions, Residency};
+use headwater_testkit::{Rng, on_each, tmpfs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, drivers, rigs};
 
@@ -81,6 +81,37 @@ fn a_half_warm_file_keeps_its_halves() {
             file.reader().read_to_end(&mut contents).unwrap();
             scratch.check_all(0, usize::MAX, &contents);
             assert_eq!((file.residency(warm), file.residency(cold)), (Residency::Whole, Residency::None));
+            rig.assert_idle();
+        }
+    });
+}
+
+/// Goal: a view of a file that is read around the cache is a copy and leaves no page in the cache, where it would be outdated after stores
+/// through a mapping. Method: a handle without caching, and tmpfs, where the kernel's page cache is the file.
+#[test]
+fn views_of_files_that_are_not_cached_are_copies() {
+    with_seed("page_cache::views_of_files_that_are_not_cached_are_copies", |seed| {
+        for rig in rigs(seed) {
+            let on_tmpfs =
+                tmpfs().ok().map(|directory| (Scratch::on(directory, seed, 1_000_000), Caching::Auto));
+            for (scratch, caching) in
+                [(Scratch::new(seed, 1_000_000), Caching::Off)].into_iter().chain(on_tmpfs)
+            {
+                let mut options = OpenOptions::new();
+                let file = options.engine(&rig.engine).caching(caching).open(scratch.path()).unwrap();
+                scratch.check_all(5000, 300_000, &file.view(5000, 300_000).unwrap().to_vec());
+                let view = block_on(file.view_async(5000, 300_000)).unwrap();
+                scratch.check_all(5000, 300_000, &view.to_vec());
+                scratch.check_all(4096, 4096, &file.peek(4096).unwrap());
+                file.will_need(&[ByteRange::new(0, 1_000_000)]).unwrap();
+                let cache = rig.engine.stats().cache;
+                assert_eq!(
+                    (cache.resident_pages, cache.loading_pages),
+                    (0, 0),
+                    "{caching:?} on {}",
+                    rig.name()
+                );
+            }
             rig.assert_idle();
         }
     });

@@ -106,10 +106,16 @@ pub(crate) enum Reached {
     Conflict,
     /// Another program has set a file's time.
     Touched,
+    /// A device does not answer.
+    ReadHung,
+    WriteHung,
+    /// While it does not, pages of another file are written for their age.
+    WrittenBesideHung,
+    ExitBesideHung,
 }
 
 impl Reached {
-    const ALL: [Reached; 81] = [
+    const ALL: [Reached; 85] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -191,6 +197,10 @@ impl Reached {
         Reached::OfferTaken,
         Reached::Conflict,
         Reached::Touched,
+        Reached::ReadHung,
+        Reached::WriteHung,
+        Reached::WrittenBesideHung,
+        Reached::ExitBesideHung,
     ];
 
     /// Whether windows with memory of their own are needed.

@@ -85,7 +85,7 @@ pub(crate) fn report(directory: &Path, coverage: &Coverage) -> std::io::Result<(
 
 /// What of each file is stored.
 pub(crate) fn keeps_all(exit: Exit, is_faulty: bool, is_latched: bool) -> bool {
-    exit.way == Way::Global && !is_faulty && !is_latched
+    exit.way == Way::Exits && !is_faulty && !is_latched
 }
 
 const FAILED: &str = "failed";

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod coverage;
+mod draw;
 mod exits;
 mod moods;
 #[path = "../writing/shrink.rs"]

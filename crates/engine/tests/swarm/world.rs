@@ -9,6 +9,7 @@ mod leaving;
 mod memory;
 mod peeks;
 mod reads;
+mod silent;
 mod tasks;
 mod whole;
 mod windows;
@@ -37,10 +38,13 @@ use crate::moods::{Alarm, Mood, Outbreaks, listen};
 use crate::steps::{EIO, FILES, HANDLES, Opening, Place, Setup, Span, Step, Work};
 use crate::versions::Versions;
 use changes::{contents, overwrite};
+use silent::Silent;
 use tasks::Task;
 use windows::Window;
 
 pub(crate) struct World {
+    /// First, so that its device answers when all the others end.
+    silent: Option<Silent>,
     engine: Engine,
     control: SimControl,
     /// Not a file whose pages are cached: each read goes to the device, and moves what is under way.
@@ -116,8 +120,9 @@ impl World {
         });
         let clock =
             OpenOptions::new().engine(&engine).io(IoMode::Buffered).open("/proc/version").map_err(text)?;
-        Ok(World {
+        let mut world = World {
             targets: targets.collect(),
+            silent: None,
             clock,
             engine,
             control,
@@ -138,7 +143,11 @@ impl World {
             is_checked: setup.is_checked,
             remaps: setup.remaps,
             shares_extents: setup.remaps && setup.shares_extents,
-        })
+        };
+        if setup.has_silent {
+            world.silent = Some(Silent::new(&world).map_err(text)?);
+        }
+        Ok(world)
     }
 
     pub(crate) fn perform(&mut self, step: Step) -> Outcome {
@@ -204,6 +213,7 @@ impl World {
             Step::FlushAll => self.flush_all()?,
             Step::Cool(file) => self.cool(file)?,
             Step::Touch(file) => self.touch(file)?,
+            Step::Hang(page) => self.hang(page),
             Step::Peek(..) => unreachable!("it has others performed meanwhile"),
             Step::Exit(_) => unreachable!("it takes the world with it"),
         }
@@ -213,6 +223,7 @@ impl World {
     /// Nothing is under way, kept or unwritten any more, and all bytes are right.
     pub(crate) fn finish(mut self) -> Outcome<Coverage> {
         self.heal();
+        self.answer();
         while !self.tasks.is_empty() {
             self.finish_nth(0)?;
         }
@@ -243,6 +254,7 @@ impl World {
     /// Everything is let go in the middle: what was written is in the files all the same.
     pub(crate) fn leave(mut self) -> Outcome<Coverage> {
         self.heal();
+        self.answer();
         self.note_outbreaks();
         let World { engine, targets, tasks, windows, alarms, kept, listeners, clock, coverage, .. } = self;
         if self.has_leaked {
@@ -306,6 +318,11 @@ impl World {
             self.pass_time();
         }
         Err(format!("still in use: {:?}", self.engine.stats()))
+    }
+
+    /// Whether the device has nothing to do that it will answer.
+    fn is_idle(&self) -> bool {
+        self.engine.stats().driver.in_flight == self.control.held_requests() as usize
     }
 
     /// The device does some of what it is asked for.
@@ -410,12 +427,16 @@ impl World {
         self.engine.maintain();
         let is_written = unwritten() < before;
         self.coverage.note_if(is_written, Reached::WrittenBackByAge);
+        self.coverage.note_if(is_written && self.is_hung(), Reached::WrittenBesideHung);
         if milliseconds >= OLD_MILLISECONDS { self.check_old() } else { Ok(()) }
     }
 
     /// What is so old is written, unless it could not be, or a cut holds it back.
     fn check_old(&self) -> Outcome {
-        if self.faults > 0 || self.targets.iter().any(|target| target.versions.is_changing()) {
+        if self.faults > 0
+            || self.is_hung()
+            || self.targets.iter().any(|target| target.versions.is_changing())
+        {
             return Ok(());
         }
         for _ in 0..IDLE_STEPS {
@@ -423,7 +444,7 @@ impl World {
             if stats.cache.dirty_pages == 0 {
                 return Ok(());
             }
-            if stats.driver.in_flight == 0 {
+            if self.is_idle() {
                 self.engine.maintain();
             }
             self.pass_time();
@@ -463,7 +484,8 @@ impl World {
 
     /// Not beside a change: it waits for what only a poll ends.
     fn flush_all(&mut self) -> Outcome {
-        if self.targets.iter().any(|target| target.versions.is_changing()) || self.has_busy_windows() {
+        let is_changing = self.targets.iter().any(|target| target.versions.is_changing());
+        if is_changing || self.is_hung() || self.has_busy_windows() {
             return Ok(());
         }
         match self.engine.flush() {

@@ -1,10 +1,10 @@
-//! Exits: a process that ends in an orderly way, without a word about what it has written through the global engine.
+//! Exits: a process that ends in an orderly way, without a word about what it has written.
 //!
 //! Owns: the child and its ways of ending.
 //! Does not own: what a kill leaves (killed).
 
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ const CHILD: &str = "HEADWATER_TEST_EXITS";
 const LINES: u32 = 5000;
 
 /// Goal: what was not synced is written when the process ends: by `exit`, by the end of the test's process, with the file
-/// closed, or leaked and so open for ever.
+/// closed, or leaked and so open for ever, or by an engine of the program's own that is never dropped.
 #[test]
 fn what_is_not_synced_is_written_at_the_end() {
     if let Ok(task) = std::env::var(CHILD) {
         return write_and_end(&task);
     }
     let directory = ScratchDir::on_target().unwrap();
-    for way in ["exits", "leaks", "closes"] {
+    for way in ["exits", "leaks", "closes", "static"] {
         let path = directory.path().join(way);
         let task = format!("{way} {}", path.display());
         let name = "exits::what_is_not_synced_is_written_at_the_end";
@@ -147,13 +147,18 @@ fn contents() -> String {
 
 fn write_and_end(task: &str) {
     let (way, path) = task.split_once(' ').unwrap();
-    let file = File::create(path).unwrap();
+    static OWN: OnceLock<Engine> = OnceLock::new();
+    let mut options = OpenOptions::new();
+    if way == "static" {
+        options.engine(OWN.get_or_init(|| Engine::builder().memory(16 << 20).build().unwrap()));
+    }
+    let file = options.caching(Caching::On).write(true).create(true).open(path).unwrap();
     for line in 0..LINES {
         file.append(format!("line {line}\n").as_bytes()).unwrap();
     }
     match way {
         "exits" => std::process::exit(3),
-        "leaks" => std::mem::forget(file),
+        "leaks" | "static" => std::mem::forget(file),
         _ => drop(file),
     }
 }

@@ -1,4 +1,4 @@
-//! Failures: who is told of what could not be written, how often, and what becomes of it.
+//! Failures: what could not be written, which handles report it, how often, and what becomes of it.
 //!
 //! Owns: devices that fail for a while, or for ever.
 //! Does not own: single failures (faults), file systems that are full (space).
@@ -27,37 +27,37 @@ use crate::model::same;
 use crate::rig::{Rig, block_on, watched};
 use crate::threads::open;
 
-struct Bench {
-    rig: Rig,
+pub(crate) struct Bench {
+    pub(crate) rig: Rig,
     directory: ScratchDir,
 }
 
 impl Bench {
-    fn new(seed: u64) -> Bench {
+    pub(crate) fn new(seed: u64) -> Bench {
         let rig = Rig::sized(DriverKind::Sim(SimOptions::hostile(seed)), 3 << 20, 8);
         Bench { rig, directory: ScratchDir::on_target().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn open(&self, name: &str) -> File {
+    pub(crate) fn open(&self, name: &str) -> File {
         open(&self.rig, &self.path(name), IoMode::Auto)
     }
 
     /// Nothing can be written from here on, in any file.
-    fn break_from(&self, offset_bytes: u64) {
+    pub(crate) fn break_from(&self, offset_bytes: u64) {
         let range = ByteRange::new(offset_bytes, 1 << 40);
         let fault = FaultRange { operation: FaultOn::Writes, ..FaultRange::new(range, EIO) };
         self.rig.control().add_fault(fault);
     }
 
-    fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.rig.control().clear_faults();
     }
 
-    fn check_disk(&self, name: &str, expected: &[u8]) {
+    pub(crate) fn check_disk(&self, name: &str, expected: &[u8]) {
         same(name, 0, expected, &fs::read(self.path(name)).unwrap()).unwrap();
     }
 }

@@ -16,6 +16,7 @@ mod appends;
 mod bad_input;
 mod children;
 mod collision;
+mod dropped_writers;
 mod durable;
 mod empty;
 mod exits;

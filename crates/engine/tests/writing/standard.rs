@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use headwater::{Caching, DriverKind, File, IoMode, OpenOptions, Operation};
+use headwater::{Caching, Coherence, DriverKind, File, IoMode, OpenOptions, Operation};
 use headwater_testkit::{ScratchDir, forbid_status_here, run_forked, run_self_with_env, skip, tmpfs};
 use rustix::fs::{FlockOperation, MemfdFlags, OFlags, fcntl_lock, memfd_create};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -377,6 +377,42 @@ fn an_opening_without_descriptors_leaves_no_file() {
     let error = options.open(&path).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()), "{error}");
     assert!(!path.exists(), "a file of a call that failed");
+}
+
+/// Goal: times and permissions that a handle sets are no change by another program: pages stay, and the file is written to as before. Method:
+/// checks after each, with and without a write before; conflicts are looked for.
+#[test]
+fn metadata_that_is_set_is_an_own_change() {
+    for kind in drivers(3) {
+        let (rig, directory) = (Rig::new(kind), ScratchDir::on_target().unwrap());
+        let path = directory.path().join("file");
+        fs::write(&path, [1; 64 << 10]).unwrap();
+        let mut options = OpenOptions::new();
+        options.engine(&rig.engine).caching(Caching::On).coherence(Coherence::Checked).write(true);
+        let file = options.open(&path).unwrap();
+        for round in 0..6 {
+            file.read_exact_at(&mut [0; 64 << 10], 0).unwrap();
+            if round % 2 == 0 {
+                file.write_all_at(&[1; 100], 5000).unwrap();
+                file.sync_data().unwrap();
+                file.read_exact_at(&mut [0; 64 << 10], 0).unwrap();
+            }
+            match round / 2 {
+                0 => file.set_modified(SystemTime::UNIX_EPOCH).unwrap(),
+                1 => file.set_permissions(Permissions::from_mode(0o600 + round)).unwrap(),
+                _ => file.set_times(FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH)).unwrap(),
+            }
+            file.write_all_at(&[2; 100], 0).unwrap();
+            file.refresh().unwrap();
+            let pages = file.stats().resident_pages;
+            assert!(
+                file.coherence() != Coherence::Checked || pages == 16,
+                "{round}: {pages} on {}",
+                rig.name()
+            );
+            file.sync_data().unwrap();
+        }
+    }
 }
 
 /// Goal: metadata knows the length of what was written, times that were set stay, permissions change; a file in memory has none of it.

@@ -141,9 +141,13 @@ fn pieces_of_any_size_from_tasks() {
             same("synced", 0, &expected, &fs::read(&path).unwrap()).unwrap();
             block_on(AsyncWriteExt::write_all(&mut writer, b"left")).unwrap();
             drop(writer);
-            let mut left = [0; 4];
-            file.read_exact_at(&mut left, position as u64).unwrap();
-            assert_eq!(&left, b"left");
+            let (began, mut left) = (Instant::now(), [0; 4]);
+            // Where all memory was in use, a thread goes on with them.
+            while left != *b"left" {
+                assert!(began.elapsed() < PATIENCE / 2, "{left:?}");
+                // Before the end of the file there may be fewer.
+                _ = file.read_at(&mut left, position as u64).unwrap();
+            }
             let mut started = file.async_writer().starting_at(3);
             block_on(AsyncWriteExt::write_all(&mut started, b"started")).unwrap();
             block_on(AsyncWriteExt::close(&mut started)).unwrap();

@@ -14,6 +14,7 @@
 
 mod calls;
 mod control;
+mod pending;
 mod record;
 mod remap;
 
@@ -22,7 +23,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headwater_core::limits::Limits;
 use headwater_core::units::ByteRange;
@@ -39,6 +40,7 @@ use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
 use calls::{SimWait, describe_call};
 pub use control::{FaultOn, FaultRange, SimControl};
+use pending::{Pending, State};
 pub use record::DeviceEvent;
 use record::{Recording, Ticket};
 
@@ -86,19 +88,6 @@ pub(crate) struct Sim {
     mark: ProcessMark,
 }
 
-struct State {
-    random: u64,
-    pending: Vec<Pending>,
-}
-
-struct Pending {
-    id: SlotId,
-    delay_steps: u32,
-    /// Its entry in the log.
-    ticket: Option<Ticket>,
-    wait: Option<SimWait>,
-}
-
 impl Sim {
     pub(crate) fn new(slots: &Arc<Slots>, options: &SimOptions) -> Sim {
         let state = State { random: options.seed, pending: Vec::with_capacity(slots.depth() as usize) };
@@ -119,19 +108,31 @@ impl Sim {
 
     fn enqueue(&self, id: SlotId, ticket: Option<Ticket>) {
         // SAFETY: the caller is the driver of this request, and no attempt of it is under way.
-        let wait = match unsafe { self.slots.prepare(id) } {
-            Attempt::Call(call) if call.is_wait() => Some(SimWait { call, due: self.due(&call) }),
-            _ => None,
+        let (wait, held) = match unsafe { self.slots.prepare(id) } {
+            Attempt::Call(call) if call.is_wait() => (Some(SimWait { call, due: self.due(&call) }), None),
+            Attempt::Transfer(attempt) if self.control().holds_any() => {
+                // SAFETY: the slot keeps the open file until the request is over.
+                (None, FileKey::of_descriptor(unsafe { Piece::of(&attempt) }.file).ok())
+            }
+            _ => (None, None),
         };
+        if held.is_some_and(|file| self.control().holds(file)) {
+            self.control().note_held();
+        }
         let mut state = lock(&self.state);
         let delay_steps = state.below(u64::from(self.options.delay_steps_max) + 1) as u32;
-        state.pending.push(Pending { id, delay_steps, ticket, wait });
+        state.pending.push(Pending { id, delay_steps, ticket, wait, held });
     }
 
-    /// A task polls. Says whether it is to poll again at once if it finds nothing.
-    pub(crate) fn step_and_repolls(&self) -> bool {
+    /// A task polls for this request. Says whether it is to poll again at once if it finds nothing.
+    pub(crate) fn step_and_repolls(&self, id: SlotId) -> bool {
         self.step();
-        self.options.repolls
+        self.options.repolls && !self.is_held(id)
+    }
+
+    fn is_held(&self, id: SlotId) -> bool {
+        let state = lock(&self.state);
+        state.pending.iter().any(|pending| pending.id == id && pending.is_held(self.control()))
     }
 
     /// By how much a test has advanced the clock.
@@ -139,18 +140,19 @@ impl Sim {
         self.options.control.ahead()
     }
 
-    pub(crate) fn wait(&self, id: SlotId, until: Until) {
-        while !self.slots.is_done(id) && !until.is_interrupted() {
+    pub(crate) fn wait(&self, id: SlotId, limit: Duration, until: Until) {
+        let began = Instant::now();
+        while !self.slots.is_done(id) && !until.is_interrupted() && began.elapsed() < limit {
             self.step();
         }
     }
 
     /// Time passes: every pending request comes one step nearer, and one that is ready is attempted.
     pub(crate) fn step(&self) {
-        let chosen = lock(&self.state).choose();
+        let chosen = lock(&self.state).choose(self.control());
         let Some(Pending { id, ticket, wait, .. }) = chosen else {
-            // Another thread may be attempting the last one.
-            return thread::yield_now();
+            // Another thread may be attempting the last one. Where all are held, a thread that waits sleeps, as it does beside a real device.
+            return if self.control().holds_any() { thread::sleep(HELD_PAUSE) } else { thread::yield_now() };
         };
         // A pending request has this driver, and one thread takes it out. The slot keeps the segments, their memory and the open file until
         // it is told the result.
@@ -161,7 +163,7 @@ impl Sim {
             Some(waiting) => match unsafe { self.look_at(id, waiting) } {
                 Some(result) => result,
                 None => {
-                    lock(&self.state).pending.push(Pending { id, delay_steps: 0, ticket, wait });
+                    lock(&self.state).pending.push(Pending { id, delay_steps: 0, ticket, wait, held: None });
                     return thread::yield_now();
                 }
             },
@@ -199,9 +201,13 @@ impl Sim {
         }
     }
 
-    /// Completes everything that is pending, but waits that have an owner.
+    /// Completes everything that is pending, but waits that have an owner, and transfers that are held.
     pub(crate) fn complete_pending(&self) {
-        let ends = |pending: &Pending| pending.wait.is_none() || self.slots.may_end_early(pending.id);
+        let control = self.control();
+        let ends = |pending: &Pending| match pending.wait {
+            Some(_) => self.slots.may_end_early(pending.id),
+            None => !pending.is_held(control),
+        };
         while lock(&self.state).pending.iter().any(ends) {
             self.step();
         }
@@ -455,34 +461,10 @@ impl Drop for Sim {
             // In a forked child, a thread that is gone may hold the lock, or be at the last request.
             return;
         }
+        self.control().release();
         while self.slots.in_flight() > 0 {
             self.step();
         }
-    }
-}
-
-impl State {
-    fn choose(&mut self) -> Option<Pending> {
-        if self.pending.is_empty() {
-            return None;
-        }
-        self.pending
-            .iter_mut()
-            .for_each(|pending| pending.delay_steps = pending.delay_steps.saturating_sub(1));
-        let ready = self.pending.iter().filter(|pending| pending.delay_steps == 0).count() as u64;
-        let nth = if ready == 0 { return self.choose() } else { self.below(ready) as usize };
-        let ready = self.pending.iter().enumerate().filter(|(_, pending)| pending.delay_steps == 0);
-        let (place, _) = ready.into_iter().nth(nth)?;
-        Some(self.pending.swap_remove(place))
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        // splitmix64 (Steele, Lea, Flood 2014): small, seedable, good enough to shuffle.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.random;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % bound
     }
 }
 
@@ -584,3 +566,6 @@ fn truncate(segments: &mut SmallVec<[IoSegment; 1]>, mut length_bytes: usize) {
         kept_bytes > 0
     });
 }
+
+/// Longer than a look takes, so that the thread is asleep most of the time.
+const HELD_PAUSE: Duration = Duration::from_micros(100);

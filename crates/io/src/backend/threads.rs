@@ -18,6 +18,7 @@ use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use headwater_core::limits::Limits;
 
@@ -101,11 +102,16 @@ impl Threads {
         self.shared.waits.ring();
     }
 
-    /// The worker unparks this thread when the request is done.
-    pub(crate) fn wait(&self, id: SlotId) {
-        // SAFETY: who waits for a request owns it.
+    /// The worker unparks this thread when the request is done. Returns after `limit` at the latest.
+    pub(crate) fn wait(&self, id: SlotId, limit: Duration) {
+        let began = Instant::now();
+        // SAFETY: the thread that waits for a request owns it.
         while unsafe { self.shared.slots.register_thread(id) } {
-            thread::park();
+            let left = limit.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
         }
     }
 }

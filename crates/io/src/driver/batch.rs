@@ -105,11 +105,11 @@ impl Batch {
         }
         let queue = {
             let Some(first) = self.requests[..count].first() else { return };
-            // One queue takes all: an ordinary one unless every request can go to a polled one.
-            let (ordinary, mut queues) = (self.driver.ordinary_queues(), self.driver.queues_for(first));
-            let is_ordinary = |request: &Request| std::ptr::eq(self.driver.queues_for(request), ordinary);
-            if !std::ptr::eq(queues, ordinary) && self.requests[..count].iter().any(is_ordinary) {
-                queues = ordinary;
+            // One queue takes all: an ordinary one unless all are for the same others.
+            let mut queues = self.driver.queues_for(first);
+            let is_for_others = |request: &Request| !std::ptr::eq(self.driver.queues_for(request), queues);
+            if self.requests[..count].iter().any(is_for_others) {
+                queues = self.driver.ordinary_queues();
             }
             self.driver.pick(queues)
         };

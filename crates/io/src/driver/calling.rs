@@ -18,8 +18,10 @@ use crate::driver::Driver;
 use crate::driver::batch::{Kind, UnderWay};
 use crate::driver::completion::Completion;
 use crate::driver::queue::{Queue, Start};
+use crate::file::{OpenFile, Route, SharedDescriptor};
 use crate::memory::arena::Urgency;
-use crate::request::call::{self, Call, CallOutput};
+use crate::request::attributes::Attributes;
+use crate::request::call::{self, Call, CallOutput, Returned};
 use crate::request::slot_table::SlotId;
 use crate::request::work::Work;
 use crate::request::{Rejected, Request};
@@ -48,12 +50,25 @@ impl Driver {
     /// # Panics
     /// On a local driver when called by another thread than the one that built it.
     pub fn call<T: CallOutput>(&self, call: Call<T>) -> Calling<T> {
+        self.call_by(call, Driver::ordinary_queues)
+    }
+
+    /// Asks the server of a file for its length and its times, however new those are that the kernel has.
+    ///
+    /// # Panics
+    /// As [`Driver::call`].
+    pub fn ask_server(&self, file: &Arc<OpenFile>) -> Calling<Returned<Attributes, SharedDescriptor>> {
+        let file = file.shared_descriptor(Route::Buffered);
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
+        self.call_by(Call::attributes_at(file, "", flags), Driver::queues_of_servers)
+    }
+
+    fn call_by<T: CallOutput>(&self, call: Call<T>, queues: fn(&Driver) -> &[Arc<Queue>]) -> Calling<T> {
         if self.is_forked() {
             return Calling::refused(call.work, RejectReason::Forked);
         }
         self.check_thread();
-        let queue = self.pick(self.ordinary_queues()).for_work(&call.work);
-        Calling::submit(queue, call, Start::Now)
+        Calling::submit(self.pick(queues(self)).for_work(&call.work), call, Start::Now)
     }
 
     /// Makes calls together, waits for all, and passes the result of each to `each` with its number: one system call and one lock for up to 32

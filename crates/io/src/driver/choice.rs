@@ -114,7 +114,7 @@ pub(super) fn choose(options: &DriverOptions, sharing: Sharing) -> io::Result<Ch
     let queues = match &options.kind {
         DriverKind::Auto => return Ok(ring_or_threads(options, sharing)),
         DriverKind::Uring => rings(options, sharing, DevicePolling::Interrupts)?,
-        DriverKind::Threads => single(options, |slots| Backend::Threads(Threads::new(slots))),
+        DriverKind::Threads => threads(options),
         DriverKind::Sim(sim) => single(options, |slots| Backend::Sim(Sim::new(slots, sim))),
     };
     Ok(Choice { queues, refusal: None })
@@ -124,11 +124,13 @@ pub(super) fn choose(options: &DriverOptions, sharing: Sharing) -> io::Result<Ch
 pub(super) fn ring_or_threads(options: &DriverOptions, sharing: Sharing) -> Choice {
     match rings(options, sharing, DevicePolling::Interrupts) {
         Ok(queues) => Choice { queues, refusal: None },
-        Err(error) => {
-            let queues = single(options, |slots| Backend::Threads(Threads::new(slots)));
-            Choice { queues, refusal: Some(error.to_string()) }
-        }
+        Err(error) => Choice { queues: threads(options), refusal: Some(error.to_string()) },
     }
+}
+
+/// A queue with worker threads.
+pub(super) fn threads(options: &DriverOptions) -> Box<[Arc<Queue>]> {
+    single(options, |slots| Backend::Threads(Threads::new(slots)))
 }
 
 fn single(options: &DriverOptions, backend: impl FnOnce(&Arc<Slots>) -> Backend) -> Box<[Arc<Queue>]> {

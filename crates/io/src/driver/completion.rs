@@ -91,7 +91,7 @@ impl Completion {
     /// In a forked child, which does not have the request.
     pub fn wait(mut self) -> Finished {
         let mut limit = STUCK_LOOK;
-        while self.wait_or_look(&mut limit, Until::Done).is_some() {
+        while self.wait_or_look(&mut limit, Until::Done, Duration::MAX).is_some() {
             if let Some(finished) = self.again.as_ref().and_then(Reread::read) {
                 // The stuck thread's request is abandoned.
                 return finished;
@@ -101,32 +101,45 @@ impl Completion {
     }
 
     /// As [`Completion::wait`], but does not repeat a read that a stuck thread holds back; and under a [`WakeScope`](crate::WakeScope),
-    /// where this thread can run no wakers, returns when there are some.
+    /// where this thread can run no wakers, returns when there are some. Returns after `patience` at the latest.
     ///
     /// # Errors
     /// The completion, and why it is not waited for any longer. Dropping it abandons the request.
     ///
     /// # Panics
     /// When [`Completion::wait`] does.
-    pub fn wait_unless_interrupted(mut self) -> Result<Finished, (Completion, Interruption)> {
-        match self.wait_or_look(&mut { STUCK_LOOK }, Until::DoneOrWakers) {
+    pub fn wait_unless_interrupted(
+        mut self,
+        patience: Duration,
+    ) -> Result<Finished, (Completion, Interruption)> {
+        match self.wait_or_look(&mut { STUCK_LOOK }, Until::DoneOrWakers, patience) {
             None => Ok(self.take()),
             Some(interruption) => Err((self, interruption)),
         }
     }
 
-    /// Blocks until the request is done (`None`), or it is a read that a stuck thread may hold back, or there are wakers to run.
-    fn wait_or_look(&self, limit: &mut Duration, until: Until) -> Option<Interruption> {
+    /// Blocks until the request is done (`None`), or it is a read that a stuck thread may hold back, or there are wakers to run, or this time
+    /// has passed.
+    fn wait_or_look(
+        &self,
+        limit: &mut Duration,
+        until: Until,
+        mut patience: Duration,
+    ) -> Option<Interruption> {
         assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
         self.queue.hasten(self.id);
-        while !self.queue.wait_for(self.id, *limit, until) {
+        while !self.queue.wait_for(self.id, patience.min(*limit), until) {
             if until.is_interrupted() {
                 return Some(Interruption::Wakers);
             }
-            *limit = (2 * *limit).min(STUCK_LOOK_MAX);
             if self.again.is_some() && self.queue.ends_wait() {
                 return Some(Interruption::Stuck);
             }
+            patience = patience.saturating_sub(*limit);
+            if patience.is_zero() {
+                return Some(Interruption::Late);
+            }
+            *limit = (2 * *limit).min(STUCK_LOOK_MAX);
         }
         None
     }
@@ -216,7 +229,7 @@ impl Completion {
             Backend::Uring(_) | Backend::Threads(_) => {}
             // The simulation makes progress only in calls: it takes a step, and the task is polled again.
             Backend::Sim(sim) => {
-                let repolls = sim.step_and_repolls();
+                let repolls = sim.step_and_repolls(self.id);
                 if let Some(finished) = take_or_wait(self, context) {
                     return Poll::Ready(finished);
                 }
@@ -245,7 +258,7 @@ impl Completion {
     /// As [`Completion::wait`], for a call.
     pub(crate) fn wait_for_work(mut self) -> Box<Work> {
         assert!(!self.taken, "a call is asked again after it was ready");
-        let interrupted = self.wait_or_look(&mut { STUCK_LOOK }, Until::Done);
+        let interrupted = self.wait_or_look(&mut { STUCK_LOOK }, Until::Done, Duration::MAX);
         assert!(interrupted.is_none(), "only a request of an arena is begun again");
         self.taken = true;
         // SAFETY: this handle is the request's only owner, and gives that up.
@@ -310,6 +323,8 @@ pub enum Interruption {
     Stuck,
     /// This thread has wakers to run, when its [`WakeScope`](crate::WakeScope) ends.
     Wakers,
+    /// The time that the caller gives it has passed.
+    Late,
 }
 
 /// A read that the waiting thread may repeat.

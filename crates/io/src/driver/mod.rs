@@ -5,6 +5,7 @@
 //!                                                                    ├─ threads: queue, preadv/pwritev on a worker
 //!                                                                    └─ sim:     seeded order, delays, faults
 //!   queues of a uring driver: a ring for each processor; polled ones beside them for devices that poll
+//!   files that a server answers for: a queue with worker threads of its own
 //! ```
 //!
 //! Owns: the queues, and the choice of one for each request; calls that are carried out at once, in the calling thread.
@@ -95,6 +96,9 @@ struct Inner {
     /// Chosen by the first request where no refusal of the kernel is an error: a ring takes ten system calls.
     chosen: OnceLock<Choice>,
     polled: OnceLock<Result<Box<[Arc<Queue>]>, String>>,
+    /// One queue, for files that a server answers for: requests without an answer take no place that others need, neither here nor in
+    /// the kernel, which has a few threads for those that it cannot begin without blocking.
+    servers: OnceLock<Box<[Arc<Queue>]>>,
     memory: OnceLock<ArenaKey>,
     options: DriverOptions,
     sharing: Sharing,
@@ -122,8 +126,9 @@ impl Driver {
     }
 
     fn of_choice(chosen: OnceLock<Choice>, options: DriverOptions, sharing: Sharing) -> Driver {
-        let (polled, memory, mark) = (OnceLock::new(), OnceLock::new(), ProcessMark::here());
-        Driver { inner: Arc::new(Inner { chosen, polled, memory, options, sharing, mark }) }
+        let (polled, servers, memory) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let mark = ProcessMark::here();
+        Driver { inner: Arc::new(Inner { chosen, polled, servers, memory, options, sharing, mark }) }
     }
 
     /// A driver of a queue that a test has built.
@@ -180,8 +185,9 @@ impl Driver {
     }
 
     /// Descriptors that are readable when requests of its rings are done, for a thread that waits for something else at the same time
-    /// and then asks [`Calling::is_done`](crate::Calling::is_done). None without a ring, in a forked child, and where the kernel refuses a
-    /// ring from now on: worker threads carry out what it has not taken. Such a refusal while the thread waits makes none of them readable.
+    /// and then asks [`Calling::is_done`](crate::Calling::is_done). Worker threads carry out requests for files of network file systems
+    /// and FUSE, which make none readable. None without a ring, in a forked child, and where the kernel refuses a ring from now on: worker
+    /// threads carry out what it has not taken. Such a refusal while the thread waits makes none of them readable.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.all_queues().filter(|queue| !queue.is_forked()).filter_map(|queue| match &queue.backend {
             Backend::Uring(uring) => uring.readable(),
@@ -194,6 +200,19 @@ impl Driver {
         if !self.is_forked() {
             self.all_queues().filter(|queue| queue.slots.in_flight() > 0).for_each(|queue| queue.attend());
         }
+    }
+
+    /// Completes requests of a local ring, for `limit` at most, if any are under way: on such a driver only its own thread does.
+    /// Returns whether there were any. On other drivers there never are: [`Driver::attend`] has them completed.
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it.
+    pub fn reap_own(&self, limit: Duration) -> bool {
+        if self.inner.sharing != Sharing::Local || self.is_forked() {
+            return false;
+        }
+        self.check_thread();
+        self.all_queues().fold(false, |reaped, queue| queue.reap(limit) | reaped)
     }
 
     /// The time; on `sim` ahead by as much as a test has advanced it.
@@ -446,11 +465,22 @@ impl Driver {
     pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
         let chosen = self.inner.chosen.get().map(|chosen| &chosen.queues);
         let polled = self.inner.polled.get().and_then(|polled| polled.as_ref().ok());
-        chosen.into_iter().chain(polled).flatten()
+        chosen.into_iter().chain(polled).chain(self.inner.servers.get()).flatten()
+    }
+
+    /// The queue for files that a server answers for. A simulated device serves all.
+    pub(crate) fn queues_of_servers(&self) -> &[Arc<Queue>] {
+        if self.sim().is_some() {
+            return self.ordinary_queues();
+        }
+        self.inner.servers.get_or_init(|| choice::threads(&self.inner.options))
     }
 
     /// The queues that a request may take. Polled rings take neither syncs nor writeback, for which no thread would spin.
     pub(crate) fn queues_for(&self, request: &Request) -> &[Arc<Queue>] {
+        if request.file().is_some_and(|file| file.may_not_answer()) {
+            return self.queues_of_servers();
+        }
         let ordinary = self.ordinary_queues();
         match request {
             Request::Transfer(transfer)

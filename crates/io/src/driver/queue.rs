@@ -142,8 +142,8 @@ impl Queue {
     pub(crate) fn wait(&self, id: SlotId) {
         match &self.backend {
             Backend::Uring(uring) => uring.wait(id),
-            Backend::Threads(threads) => threads.wait(id),
-            Backend::Sim(sim) => sim.wait(id, Until::Done),
+            Backend::Threads(threads) => threads.wait(id, Duration::MAX),
+            Backend::Sim(sim) => sim.wait(id, Duration::MAX, Until::Done),
         }
     }
 
@@ -152,8 +152,8 @@ impl Queue {
         match &self.backend {
             Backend::Uring(uring) => return uring.wait_for(id, limit, until),
             // Its workers run the wakers.
-            Backend::Threads(threads) => threads.wait(id),
-            Backend::Sim(sim) => sim.wait(id, until),
+            Backend::Threads(threads) => threads.wait(id, limit),
+            Backend::Sim(sim) => sim.wait(id, limit, until),
         }
         self.slots.is_done(id)
     }
@@ -248,6 +248,14 @@ impl Queue {
         match &self.backend {
             Backend::Uring(uring) => Some(uring.registered_memory()),
             Backend::Threads(_) | Backend::Sim(_) => None,
+        }
+    }
+
+    /// Completes requests under way on a ring, for `limit` at most. Returns whether there were any.
+    pub(crate) fn reap(&self, limit: Duration) -> bool {
+        match &self.backend {
+            Backend::Uring(uring) => uring.reap(limit),
+            Backend::Threads(_) | Backend::Sim(_) => false,
         }
     }
 

@@ -32,7 +32,7 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -101,13 +101,13 @@ impl Drop for Descriptor {
         // SAFETY: nothing uses the field after this.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
         if !self.process.is_here() {
-            return close_file(file);
+            return drop(file);
         }
         let parked = Parked::here();
         if is_locked(&file) {
             parked.park(file);
         } else {
-            close_file(file);
+            drop(file);
             parked.close_sometimes();
         }
     }
@@ -144,12 +144,6 @@ fn open_file(path: &Path, flags: OFlags, permissions: u32) -> io::Result<File> {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// The same for closing. No error can be acted on: the descriptor is gone in any case.
-fn close_file(file: File) {
-    // SAFETY: the descriptor is the file's, which is gone.
-    unsafe { rustix::io::close(file.into_raw_fd()) };
 }
 
 /// The parked descriptors of one process.

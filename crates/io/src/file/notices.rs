@@ -16,6 +16,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -102,10 +103,17 @@ impl Drop for Notice {
 }
 
 fn run(state: &Mutex<State>, kernel: Option<&OwnedFd>) {
+    let mut ticked = Instant::now();
     loop {
         let mut descriptors: Vec<_> =
             kernel.map(|kernel| PollFd::new(kernel, PollFlags::IN)).into_iter().collect();
-        let is_tick = poll(&mut descriptors, Some(&TICK)).is_ok_and(|ready| ready == 0);
+        let left = TICK.saturating_sub(ticked.elapsed()).try_into().expect("a second at most");
+        // An error (EINTR) means that there may be nothing.
+        let _ = poll(&mut descriptors, Some(&left));
+        let is_tick = ticked.elapsed() >= TICK;
+        if is_tick {
+            ticked = Instant::now();
+        }
         let written = kernel.map_or(Some(Vec::new()), written);
         let events: Vec<Arc<Event>> = {
             let mut state = lock(state);
@@ -127,19 +135,23 @@ fn run(state: &Mutex<State>, kernel: Option<&OwnedFd>) {
     }
 }
 
-/// The watches that the kernel has reported; `None` if it may have lost some.
+/// The watches that the kernel has reported, or some of many; `None` if it may have lost some.
 fn written(kernel: &OwnedFd) -> Option<Vec<i32>> {
     let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
     let (mut reader, mut written) = (inotify::Reader::new(kernel, &mut buffer), Vec::new());
-    loop {
+    for nth in 0_u32.. {
+        if nth >= TOGETHER_MAX && reader.is_buffer_empty() {
+            break;
+        }
         match reader.next() {
             Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => return None,
             Ok(event) if written.last() == Some(&event.wd()) => {}
             Ok(event) => written.push(event.wd()),
             Err(Errno::INTR) => {}
-            Err(_) => return Some(written),
+            Err(_) => break,
         }
     }
+    Some(written)
 }
 
 impl fmt::Debug for Notices {
@@ -155,9 +167,51 @@ impl fmt::Debug for Notice {
 }
 
 /// As long as a program may take to see what another host has written.
-const TICK: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+const TICK: Duration = Duration::from_secs(1);
+
+/// Writes after which the thread looks at the clock again: programs may write faster than it reads.
+const TOGETHER_MAX: u32 = 1000;
 
 const BUFFER_BYTES: usize = 4096;
 
 /// It may run wakers.
 const STACK_BYTES: usize = 512 << 10;
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::thread;
+
+    use super::*;
+    use crate::file::{Access, DirectIo};
+
+    /// Goal: a file that this kernel reports no write of is looked at once a second, also while another is written all the time.
+    #[test]
+    fn quiet_files_are_looked_at_beside_busy_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, b"x").unwrap();
+            OpenFile::open(&path, DirectIo::Off, Access::Read).unwrap()
+        };
+        let (quiet, busy, notices) = (open("quiet"), open("busy"), Notices::default());
+        let [of_quiet, of_busy] = [(); 2].map(|()| Arc::new(Event::new()));
+        let _watches =
+            [(&quiet, &of_quiet), (&busy, &of_busy)].map(|(file, event)| notices.watch(file, event).unwrap());
+        let listener = of_quiet.listen();
+        let is_seen = thread::scope(|scope| {
+            let (ends, ended) = channel::<()>();
+            let path = directory.path().join("busy");
+            scope.spawn(move || {
+                while ended.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout) {
+                    fs::write(&path, b"y").unwrap();
+                }
+            });
+            let is_seen = listener.wait_timeout(Duration::from_secs(20));
+            drop(ends);
+            is_seen
+        });
+        assert!(is_seen, "no look within 20 seconds");
+    }
+}

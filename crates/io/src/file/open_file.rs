@@ -237,14 +237,23 @@ impl OpenFile {
         self.kind == FileKind::Regular && !cfg!(miri) && may_hide(self.file_system())
     }
 
+    /// Whether a server answers for the file, in this machine or another: any system call may last until it does. One syscall, once, on a
+    /// file system that has no block device of its own.
+    pub fn may_not_answer(&self) -> bool {
+        self.opened.key.is_on_no_device()
+            && matches!(self.file_system(), FileSystem::Network | FileSystem::User | FileSystem::Unknown)
+    }
+
     /// Which file this is, and what tells whether it has changed. One syscall, which on a network file system asks the server.
     ///
     /// # Errors
     /// As [`OpenFile::length_bytes`].
     pub fn identity(&self) -> io::Result<(FileKey, FileStamp)> {
-        let is_remote = self.opened.key.is_on_no_device()
-            && matches!(self.file_system(), FileSystem::Network | FileSystem::User | FileSystem::Unknown);
-        let status = if is_remote { Status::of_server(&self.ordinary) } else { Status::of(&self.ordinary) };
+        let status = if self.may_not_answer() {
+            Status::of_server(&self.ordinary)
+        } else {
+            Status::of(&self.ordinary)
+        };
         let Status { key, stamp, .. } = status?;
         let length_bytes = match self.kind {
             FileKind::Regular | FileKind::CharacterDevice => stamp.length_bytes,
@@ -295,7 +304,7 @@ impl OpenFile {
     /// Whether two changes always leave different times if the first was looked at in between, however short the time: from Linux
     /// 6.13 on ext4, XFS, Btrfs and tmpfs. One syscall, once the kernel is known to be new enough.
     pub fn has_fine_times(&self) -> bool {
-        file_system::has_fine_times(&self.ordinary)
+        !self.may_not_answer() && file_system::has_fine_times(&self.ordinary)
     }
 
     /// Whether the kernel's page cache holds bytes of `range` that were written, by whatever process, and are not on the device.

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, makedev, statx};
 use rustix::io::Errno;
@@ -116,6 +117,15 @@ pub(super) fn positioned_kind(file_type: FileType) -> io::Result<FileKind> {
     }
 }
 
+/// Seconds since 1970 and nanoseconds, which count upwards also before.
+fn parts_of(time: SystemTime) -> (i64, i64) {
+    let nanoseconds = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i128,
+        Err(before) => -(before.duration().as_nanos() as i128),
+    };
+    (nanoseconds.div_euclid(1_000_000_000) as i64, nanoseconds.rem_euclid(1_000_000_000) as i64)
+}
+
 /// Identity of a file, whatever its names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileKey {
@@ -193,9 +203,27 @@ pub enum StampTrust {
 }
 
 impl FileStamp {
+    /// The stamp of a file with this length and these times of change, of the contents and of the inode, which were asked for that long
+    /// ago.
+    pub fn of_answer(length_bytes: u64, times: [SystemTime; 2], asked: Duration) -> FileStamp {
+        let [modified, changed] = times.map(parts_of);
+        FileStamp::of_earlier(length_bytes, modified, changed, asked)
+    }
+
     fn of(length_bytes: u64, modified: (i64, i64), changed: (i64, i64)) -> FileStamp {
+        FileStamp::of_earlier(length_bytes, modified, changed, Duration::ZERO)
+    }
+
+    /// As it was when that much time had not passed yet: a change since may not have moved the times.
+    fn of_earlier(
+        length_bytes: u64,
+        modified: (i64, i64),
+        changed: (i64, i64),
+        passed: Duration,
+    ) -> FileStamp {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        let passed = i128::from(now.tv_sec - changed.0) * 1_000_000_000 + i128::from(now.tv_nsec - changed.1);
+        let passed = i128::from(now.tv_sec - changed.0) * 1_000_000_000 + i128::from(now.tv_nsec - changed.1)
+            - passed.as_nanos() as i128;
         // A time in the future is another clock's (a network file system's): its ticks are not ours.
         let age = if passed <= -TICK_NANOSECONDS || passed >= WRITE_NANOSECONDS {
             StampAge::Old
@@ -267,3 +295,43 @@ const TICK_NANOSECONDS: i128 = 10_000_000;
 /// The longest that one write of another process is taken to last: 30 s, in which a slow disk writes the 2 GiB that a system
 /// call takes at most at 70 MB/s.
 const WRITE_NANOSECONDS: i128 = 30_000_000_000;
+
+#[cfg(all(test, not(headwater_loom), not(miri)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::driver::Driver;
+    use crate::driver::choice::DriverOptions;
+    use crate::file::{Access, DirectIo, OpenFile};
+
+    /// Goal: the stamp of an answer is that of the file, with times of every kind, and counts as young as it was when it was asked for.
+    #[test]
+    fn an_answer_is_as_a_look() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let file = Arc::new(OpenFile::open(named.path(), DirectIo::Off, Access::ReadWrite).unwrap());
+        let driver = Driver::new(&DriverOptions::default()).unwrap();
+        let away = [0, 1, 1_500_000_000, 2_000_000_000].map(Duration::from_nanos);
+        for time in
+            away.iter().flat_map(|&away| [SystemTime::UNIX_EPOCH - away, SystemTime::UNIX_EPOCH + away])
+        {
+            named.as_file().set_modified(time).unwrap();
+            let answer = driver.ask_server(&file).wait().result.unwrap();
+            let (_, looked) = file.identity().unwrap();
+            let times = [answer.modified, answer.changed];
+            assert!(
+                FileStamp::of_answer(answer.length_bytes, times, Duration::ZERO).is_same(&looked),
+                "{time:?}"
+            );
+        }
+        let age = |changed: Duration, asked| {
+            let times = [SystemTime::now() - changed; 2];
+            let stamp = FileStamp::of_answer(0, times, asked);
+            (stamp.is_fresh(), stamp.is_old())
+        };
+        let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+        assert_eq!(age(hour, Duration::ZERO), (false, true));
+        assert_eq!(age(hour, hour), (true, false));
+        assert_eq!(age(minute, minute - Duration::from_secs(5)), (false, false));
+    }
+}

@@ -266,6 +266,11 @@ impl Arena {
         self.shared.freed.listen()
     }
 
+    /// Wakes all that wait for memory: an allocation that failed before may succeed now.
+    pub fn announce(&self) {
+        self.shared.freed.notify(usize::MAX);
+    }
+
     /// What readahead leaves for demand: an eighth of the budget, 16 MiB at most.
     pub fn demand_reserve_bytes(&self) -> usize {
         demand_reserve_bytes(self.shared.chunks_max * CHUNK_BYTES)
@@ -354,11 +359,6 @@ impl Arena {
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.shared.mark.is_here()
-    }
-
-    /// Wakes all waiters for memory: an allocation that failed before may succeed now.
-    pub(crate) fn announce(&self) {
-        self.shared.freed.notify(usize::MAX);
     }
 
     /// Whether the extent is of this arena.

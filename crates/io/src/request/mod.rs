@@ -165,6 +165,17 @@ impl Request {
         assert!(span.file.takes(span.route, span.offset_bytes, length_bytes), "a direct transfer is aligned");
     }
 
+    /// The file that it is for.
+    #[inline]
+    pub(crate) fn file(&self) -> Option<&Arc<OpenFile>> {
+        match self {
+            Request::Nop | Request::Call(_) => None,
+            Request::Transfer(Transfer { file, .. })
+            | Request::WriteBack(WriteBack { file, .. })
+            | Request::Fsync(Fsync { file, .. }) => Some(file),
+        }
+    }
+
     /// What moves and where, if anything does.
     #[inline]
     pub(crate) fn span(&self) -> Option<Span<'_>> {

@@ -62,6 +62,15 @@ pub(crate) fn wait_timeout<'a, T>(
     unpoisoned(mutex.lock())
 }
 
+/// As [`lock`]; `None` while another thread has it.
+pub fn try_lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
 /// Locks a mutex of std, poisoned or not: see [`unpoisoned`].
 pub fn lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     unpoisoned(mutex.lock())

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use headwater_io::{
@@ -463,6 +463,19 @@ fn local_drivers() {
     });
     watched("dropping it", || drop((local, driver)));
     assert_eq!(Arc::strong_count(&file), 1);
+}
+
+/// Goal: a thread that completes the requests of its local ring comes back in time although none ends. Method: a poll that nothing answers.
+#[test]
+fn a_local_ring_is_reaped_for_so_long() {
+    let local = LocalDriver::new(&DriverOptions { queue_depth: 4, ..DriverOptions::default() }).unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let poll = local.driver().call(Call::poll(reader, libc::POLLIN as u32));
+    let began = Instant::now();
+    let is_under_way = watched("reaping", || local.driver().reap_own(Duration::from_millis(10)));
+    assert!(is_under_way || local.driver().info().name == "threads");
+    println!("{:?}", began.elapsed());
+    drop(poll);
 }
 
 /// Goal: the last handle of a call that was never waited for may be dropped by whatever drops first. Method: the driver goes first.

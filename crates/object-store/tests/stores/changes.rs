@@ -4,10 +4,12 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use headwater_object_store::v0_14::HeadwaterFileSystem;
 use headwater_object_store::v0_14::object_store::path::Path;
-use headwater_object_store::v0_14::object_store::{Error, MultipartUpload, ObjectStoreExt};
+use headwater_object_store::v0_14::object_store::{
+    Error, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt,
+};
 
 use crate::rig::{engines, folder, run};
 
@@ -129,12 +131,7 @@ fn a_stream_of_a_truncated_file_fails() {
 fn deleted_objects_are_closed() {
     let folder = folder();
     let store = HeadwaterFileSystem::new_with_prefix(folder.path()).unwrap();
-    let open = || {
-        let links = std::fs::read_dir("/proc/self/fd")
-            .unwrap()
-            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-        links.filter(|link| link.starts_with(folder.path())).count()
-    };
+    let open = || open_below(folder.path());
     let (one, two) = (Path::from("one"), Path::from("two"));
     run("deletions", async {
         for location in [&one, &two] {
@@ -157,4 +154,68 @@ fn deleted_objects_are_closed() {
         store.delete(&one).await.unwrap();
         assert_eq!(open(), 0);
     });
+}
+
+/// Descriptors of this process of files in a folder, also of deleted ones.
+fn open_below(folder: &std::path::Path) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(folder)).count()
+}
+
+/// Goal: an object is closed before it is deleted or replaced, so that neither a caller that gives up keeps its space nor the executor's
+/// thread frees it. Method: futures that are polled once and dropped, and a stream of deletions dropped after its first item; the threads
+/// for blocking calls go on.
+#[test]
+fn changes_that_are_given_up_leave_nothing_open() {
+    let folder = folder();
+    let store = HeadwaterFileSystem::new_with_prefix(folder.path()).unwrap();
+    let paths: Vec<Path> = (0..12).map(|number| Path::from(format!("{number}"))).collect();
+    let is_there = |location: &Path| folder.path().join(location.as_ref()).exists();
+    run("changes that are given up", async {
+        for location in &paths {
+            store.put(location, vec![1; 1000].into()).await.unwrap();
+            store.get_range(location, 0..10).await.unwrap();
+        }
+        assert!(open_below(folder.path()) >= 12);
+        // A thread may be as fast as the poll.
+        _ = store.delete(&paths[0]).now_or_never();
+        _ = store.rename(&paths[1], &paths[2]).now_or_never();
+        let locations = futures_util::stream::iter(paths[3..].to_vec()).map(Ok).boxed();
+        let mut deleted = store.delete_stream(locations);
+        deleted.next().await.unwrap().unwrap();
+        drop(deleted);
+        while is_there(&paths[0]) || is_there(&paths[1]) {
+            tokio::task::yield_now().await;
+        }
+        // The stream deletes up to ten at a time.
+        assert_eq!(open_below(folder.path()), 0);
+    });
+}
+
+/// Goal: the bytes of a get with `head` are those of the object that it has described, or an error. Method: a put, and a deletion,
+/// between the get and its first bytes.
+#[test]
+fn a_head_and_its_bytes_are_of_one_object() {
+    for engine in engines() {
+        let folder = folder();
+        let store = HeadwaterFileSystem::new_with_prefix(folder.path()).unwrap().with_engine(&engine);
+        let location = Path::from("object");
+        run("heads", async {
+            for contents in [vec![2; 2000], vec![2; 500]] {
+                store.put(&location, vec![1; 1000].into()).await.unwrap();
+                let head = || store.get_opts(&location, GetOptions { head: true, ..GetOptions::default() });
+                let (unchanged, changed) = (head().await.unwrap(), head().await.unwrap());
+                assert_eq!(unchanged.bytes().await.unwrap(), vec![1; 1000]);
+                store.put(&location, contents.into()).await.unwrap();
+                let error = changed.bytes().await.unwrap_err();
+                assert!(matches!(error, Error::Generic { .. }), "{error:?}");
+                assert!(error.to_string().contains("has changed"), "{error}");
+                let deleted = head().await.unwrap();
+                store.delete(&location).await.unwrap();
+                assert!(matches!(deleted.bytes().await, Err(Error::NotFound { .. })));
+            }
+        });
+    }
 }

@@ -145,6 +145,7 @@ macro_rules! local {
                         vec![10_000..10_001],
                         vec![5..6, 20_000..20_001],
                         vec![9..5000, 3..4, 4000..9000, 3..4],
+                        vec![u64::MAX..u64::MAX, 0..1],
                     ];
                     run("ranges", async {
                         for name in NAMES.into_iter().filter(|name| *name != "folder") {

@@ -19,4 +19,5 @@ mod integration;
 mod local;
 mod model;
 mod reads;
+mod remote;
 mod rig;

@@ -12,7 +12,7 @@ use headwater_object_store::v0_14::object_store::path::Path;
 use headwater_object_store::v0_14::object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, block_on, lack, watched, with_seed};
 
-use crate::rig::{engines, folder, run};
+use crate::rig::{engines, engines_of, folder, run};
 
 const LENGTH: u64 = 9_000_001;
 
@@ -236,6 +236,85 @@ fn no_more_is_read_than_was_named() {
     }
 }
 
+/// Goal: the same in an engine so small that a range of less than a piece is more than a reader's part of it. Method: neighbours of
+/// 700 kB, two in a call.
+#[test]
+fn no_more_is_read_with_little_memory() {
+    let (folder, pattern) = object(8);
+    for engine in engines_of(4 << 20) {
+        let store = store(&folder, &engine);
+        let file = OpenOptions::new().engine(&engine).open(folder.path().join("object")).unwrap();
+        make_cold(&folder);
+        run("columns", async {
+            for pair in 0..6 {
+                let start = pair * 1_400_000;
+                let columns = [start..start + 700_000, start + 700_000..start + 1_400_000];
+                let read = store.get_ranges(&location(), &columns).await.unwrap();
+                for (column, bytes) in columns.iter().zip(&read) {
+                    assert_eq!((bytes.len(), pattern.mismatch(column.start, bytes)), (700_000, None));
+                }
+                let (named, counts) = ((pair + 1) * 1_400_000, file.stats().counts);
+                let is_read_again = engine.stats().driver.stuck_waits > 0;
+                assert!(
+                    is_read_again || counts.device_read_bytes <= named + (pair + 1) * 16_384,
+                    "of {named} bytes: {counts:?}"
+                );
+            }
+        });
+    }
+}
+
+/// Goal: a task that reads what is cached lets others run. Method: a runtime of one thread, a warm stream and a warm list of ranges.
+#[test]
+fn warm_reads_let_other_tasks_run() {
+    let (folder, _) = object(9);
+    let engine = Engine::builder().memory(64 << 20).build().unwrap();
+    let store = store(&folder, &engine);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stream = async || {
+        let stream = store.get(&location()).await.unwrap().into_stream();
+        stream.try_for_each(async |_| Ok(())).await.unwrap();
+    };
+    let ranges: Vec<Range<u64>> = (0..9).map(|at| at << 20..(at << 20) + (1 << 19)).collect();
+    watched("warm reads", || {
+        runtime.block_on(async {
+            stream().await;
+            let other = tokio::spawn(async {});
+            stream().await;
+            stream().await;
+            assert!(other.is_finished(), "two streams of 9 MB");
+            let other = tokio::spawn(async {});
+            for _ in 0..4 {
+                store.get_ranges(&location(), &ranges).await.unwrap();
+            }
+            assert!(other.is_finished(), "lists of 18 MiB in all");
+        });
+    });
+}
+
+/// Goal: a file that the kernel keeps in memory is read anew by each get, because stores through a mapping move none of its times.
+/// Method: tmpfs; nothing of it is in the cache.
+#[test]
+fn files_in_memory_are_not_cached() {
+    let folder = match headwater_testkit::tmpfs() {
+        Ok(folder) => folder,
+        Err(reason) => return headwater_testkit::skip(reason),
+    };
+    let pattern = Pattern::new(10);
+    pattern.write_file(folder.path().join("object"), LENGTH).unwrap();
+    for engine in engines() {
+        let store = store(&folder, &engine);
+        run("files in memory", async {
+            let whole = store.get(&location()).await.unwrap().bytes().await.unwrap();
+            assert_eq!((whole.len() as u64, pattern.mismatch(0, &whole)), (LENGTH, None));
+            let read = store.get_ranges(&location(), &[5..900, 4_000_000..8_000_000]).await.unwrap();
+            assert_eq!(pattern.mismatch(5, &read[0]).or(pattern.mismatch(4_000_000, &read[1])), None);
+        });
+        assert_eq!(engine.stats().cache.resident_pages, 0);
+        assert_idle(&engine);
+    }
+}
+
 /// Goal: reads need no thread of tokio's blocking pool. Method: its only one is taken.
 #[test]
 fn reads_need_no_blocking_thread() {
@@ -323,4 +402,86 @@ fn reads_may_be_dropped_at_any_moment() {
             assert_idle(&engine);
         }
     });
+}
+
+/// Goal: in an engine with little memory what is named is read once, not evicted before its reader comes: a range, lists of ranges, one
+/// behind a long one, whole objects, and several streams side by side. Method: bytes that the device is asked for, of an object with eight
+/// times the memory.
+#[test]
+fn little_memory_reads_once() {
+    const MEMORY: u64 = 16 << 20;
+    let (folder, pattern) = (folder(), Pattern::new(7));
+    let path = folder.path().join("object");
+    let length = 8 * MEMORY;
+    pattern.write_file(&path, length).unwrap();
+    let mib = |at: u64, count: u64| at << 20..(at + count) << 20;
+    let streams = |count: u64| (0..count).map(|at| at * length / count..(at + 1) * length / count).collect();
+    let ways: [(&str, Way); 7] = [
+        ("a whole object", Way::Whole),
+        ("a range", Way::Streams(streams(1))),
+        ("four ranges side by side", Way::Streams(streams(4))),
+        ("sixteen ranges side by side", Way::Streams(streams(16))),
+        ("MiBs", Way::List((0..128).map(|at| mib(at, 1)).collect())),
+        ("four MiBs each", Way::List((0..32).map(|at| mib(at * 4, 4)).collect())),
+        (
+            "a long one first",
+            Way::List([mib(0, 64)].into_iter().chain((64..128).map(|at| mib(at, 1))).collect()),
+        ),
+    ];
+    let mut excesses = Vec::new();
+    for (name, way) in ways {
+        make_cold(&folder);
+        let engine = Engine::builder().memory(MEMORY).build().unwrap();
+        let file = OpenOptions::new().engine(&engine).open(&path).unwrap();
+        assert_eq!(run(name, way.read(&store(&folder, &engine), &pattern)), length);
+        // Where a thread got no processor for some milliseconds, others read again for themselves.
+        let is_read_again = engine.stats().driver.stuck_waits > 0;
+        let read_bytes = file.stats().counts.device_read_bytes;
+        // The pieces at hand of sixteen readers are as much as the memory: some of them are evicted.
+        if !is_read_again && read_bytes > length / 4 * 5 {
+            excesses.push(format!("{name}: {} MiB of {}", read_bytes >> 20, length >> 20));
+        }
+    }
+    assert!(excesses.is_empty(), "{excesses:?}");
+}
+
+/// A way to read all of an object.
+enum Way {
+    Whole,
+    /// A stream for each range, all at once.
+    Streams(Vec<Range<u64>>),
+    /// One call.
+    List(Vec<Range<u64>>),
+}
+
+impl Way {
+    /// How many bytes that is.
+    async fn read(&self, store: &HeadwaterFileSystem, pattern: &Pattern) -> u64 {
+        let streamed = async |options: GetOptions| {
+            let result = store.get_opts(&location(), options).await.unwrap();
+            let (start, mut stream) = (result.range.start, result.into_stream());
+            let mut read = 0;
+            while let Some(bytes) = stream.next().await {
+                let bytes = bytes.unwrap();
+                assert_eq!(pattern.mismatch(start + read, &bytes), None);
+                read += bytes.len() as u64;
+                tokio::task::yield_now().await;
+            }
+            read
+        };
+        match self {
+            Way::Whole => streamed(GetOptions::default()).await,
+            Way::Streams(ranges) => {
+                let streams = ranges.iter().map(|range| streamed(ranged(GetRange::Bounded(range.clone()))));
+                futures_util::future::join_all(streams).await.iter().sum()
+            }
+            Way::List(ranges) => {
+                let read = store.get_ranges(&location(), ranges).await.unwrap();
+                let is_right =
+                    |(range, bytes): (&Range<u64>, &Bytes)| pattern.mismatch(range.start, bytes).is_none();
+                assert!(ranges.iter().zip(&read).all(is_right));
+                read.iter().map(|bytes| bytes.len() as u64).sum()
+            }
+        }
+    }
 }

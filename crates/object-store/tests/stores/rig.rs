@@ -6,10 +6,15 @@ use headwater_testkit::{ScratchDir, watched, with_uring};
 
 /// A small engine on each driver of this machine, so that pages are evicted.
 pub(crate) fn engines() -> Vec<Engine> {
+    engines_of(16 << 20)
+}
+
+/// The same with this memory.
+pub(crate) fn engines_of(memory_bytes: u64) -> Vec<Engine> {
     let drivers = with_uring([DriverKind::Threads], DriverKind::Uring, uring_refusal());
     drivers
         .into_iter()
-        .map(|driver| Engine::builder().memory(16 << 20).driver(driver).build().unwrap())
+        .map(|driver| Engine::builder().memory(memory_bytes).driver(driver).build().unwrap())
         .collect()
 }
 

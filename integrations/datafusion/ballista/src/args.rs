@@ -81,7 +81,8 @@ pub struct Limits {
     /// Bound of headwater's memory in each executor, like 512M; without, it takes what nothing else needs.
     #[arg(long)]
     pub memory: Option<Size>,
-    /// Bound of DataFusion's memory pool in each executor, divided among its tasks; 70 % of the machine's memory without.
+    /// Bound of DataFusion's memory pool in each executor, divided among its tasks; without, 70 % of the machine's memory is divided among the
+    /// executors of this command.
     #[arg(long)]
     pub pool: Option<Size>,
 }
@@ -207,6 +208,9 @@ pub struct Executor {
     /// What it may take.
     #[command(flatten)]
     pub limits: Limits,
+    /// Executors that share the machine's memory where there is no bound of the pool.
+    #[arg(long, hide = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub executors: u32,
     /// End with the process that holds the other end of standard input.
     #[arg(long, hide = true)]
     pub lifeline: bool,

@@ -82,6 +82,7 @@ impl Cluster {
         command
             .args(["executor", "--lifeline", "--scheduler", &self.address, "--store", store.name()])
             .args(["--heartbeat", &heartbeat.to_string(), "--cores", &cores.to_string()])
+            .args(["--executors", &shape.executors.to_string()])
             .arg("--work")
             .arg(self.work.path());
         for (option, size) in [("--memory", shape.limits.memory), ("--pool", shape.limits.pool)] {

@@ -89,6 +89,7 @@ fn config(options: &Executor, runtime: Arc<RuntimeEnv>, work: &Path) -> Result<E
         work_dir: Some(work.display().to_string()),
         executor_heartbeat_interval_seconds: options.heartbeat,
         memory_pool_size: options.limits.pool.map(|size| size.0),
+        memory_pool_fraction: default.memory_pool_fraction / f64::from(options.executors),
         override_runtime_producer: Some(Arc::new(move |_| Ok(runtime.clone()))),
         ..default
     })
@@ -168,6 +169,18 @@ mod tests {
             let found = runtime.object_store(ObjectStoreUrl::local_filesystem()).unwrap();
             assert!(Arc::ptr_eq(&found, &store));
         }
+    }
+
+    /// Goal: the executors of a machine have the part of its memory together that one of them has alone.
+    #[test]
+    fn executors_share_the_memory() {
+        let fraction = |arguments: &[&str]| {
+            let options = executor(arguments);
+            let work = work_folder(&options).unwrap();
+            let store = options.store.build(Some(16 << 20), DriverKind::Auto).unwrap();
+            config(&options, runtime(store, work.path()).unwrap(), work.path()).unwrap().memory_pool_fraction
+        };
+        assert_eq!(fraction(&["--executors", "4"]) * 4.0, fraction(&[]));
     }
 
     #[test]

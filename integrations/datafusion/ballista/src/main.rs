@@ -22,7 +22,7 @@ use headwater_ballista::{Error, Result, executor, scheduler};
 use headwater_datafusion::block_on;
 use headwater_datafusion::data::Data;
 use headwater_datafusion::queries::Query;
-use headwater_measure::report;
+use headwater_measure::{report, result_file};
 use tokio::time::sleep;
 
 fn main() -> ExitCode {
@@ -105,10 +105,13 @@ async fn check(arguments: &args::Check) -> Result<()> {
         answers.check(query, "the cluster", answer)?;
         print(&format!("{:<9} {rows:>9} rows {seconds:>9.3} s\n", query.name))?;
     }
-    print(&format!("{}\n", answers.sentence("one process and the cluster")))
+    print(&format!("{}\n", answers.sentence("one process and the cluster", |_| true)))
 }
 
 async fn measure(arguments: &args::Run) -> Result<ExitCode> {
+    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+        result_file::check(path).map_err(Error::file(path))?;
+    }
     let (findings, is_whole) = run(arguments).await?;
     print(&findings.text)?;
     let findings = [findings];

@@ -189,7 +189,8 @@ fn report(arguments: &Run, data: &Data, ways: &[Way], answers: &Answers) -> Repo
         id: "ballista",
         title: head.clone(),
         question: "What does a cluster gain whose executors read through headwater?".to_owned(),
-        answer: answers.sentence("one process and the clusters over all stores"),
+        answer: answers
+            .sentence("one process and the clusters over all stores", |query| tables::is_whole(ways, query)),
         figures: tables::all(ways, &arguments.stores),
         ..Section::default()
     };

@@ -8,7 +8,7 @@
 //! Does not own: rows (`tpchgen-arrow`), the format (`parquet`).
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use datafusion::arrow::record_batch::RecordBatchReader;
 use headwater_measure::rounds;
@@ -52,18 +52,24 @@ pub enum Compression {
 /// Writes all tables into a folder, in place of what it held of them.
 ///
 /// # Errors
-/// [`Error::File`] where the folder cannot be written, [`Error::Other`] for a scale that has no rows.
+/// [`Error::File`] where the folder cannot be written, or has other files where tables are to be; [`Error::Other`] for a scale that has no
+/// rows.
 pub fn generate(folder: &Path, scale: f64, layout: Layout) -> Result<Data> {
     if !(scale.is_finite() && (SCALE_MIN..=SCALE_MAX).contains(&scale)) {
         return Err(Error::Other(format!("the scale is {scale}; it can be {SCALE_MIN} to {SCALE_MAX}")));
     }
     fs::create_dir_all(folder).map_err(Error::file(folder))?;
+    // All of them before one is removed.
+    let old = TABLES.map(|name| files_of(&folder.join(name))).into_iter().collect::<Result<Vec<_>>>()?;
     let description = folder.join(DESCRIPTION);
     match fs::remove_file(&description) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(Error::file(&description)(error));
         }
         _ => {}
+    }
+    for path in old.concat() {
+        fs::remove_file(&path).map_err(Error::file(&path))?;
     }
     let mut tables = Vec::new();
     for name in TABLES {
@@ -75,12 +81,34 @@ pub fn generate(folder: &Path, scale: f64, layout: Layout) -> Result<Data> {
     Data::open(folder)
 }
 
+/// The files of a table, if there are any, of an interrupted run as well.
+///
+/// # Errors
+/// [`Error::File`] where the folder of the table has other files.
+fn files_of(table: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(table) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::file(table))?,
+    };
+    let own = |path: &PathBuf| {
+        let number = path.file_name()?.to_str()?.strip_suffix(".parquet")?;
+        number.parse::<usize>().ok().filter(|_| path.is_file())
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(Error::file(table))?.path();
+        if own(&path).is_none() {
+            let text = "it is no file of a table, and would be removed; give another --folder";
+            return Err(Error::file(&path)(std::io::Error::other(text)));
+        }
+        files.push(path);
+    }
+    Ok(files)
+}
+
 fn table(folder: &Path, name: &str, scale: f64, layout: Layout) -> Result<Table> {
     let own = folder.join(name);
-    match fs::remove_dir_all(&own) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::file(&own)(error)),
-        _ => fs::create_dir_all(&own).map_err(Error::file(&own))?,
-    }
+    fs::create_dir_all(&own).map_err(Error::file(&own))?;
     let files = if ["nation", "region"].contains(&name) { 1 } else { layout.files };
     let bar = rounds::bar((files * PARTS) as u64);
     bar.set_message(name.to_owned());
@@ -155,3 +183,28 @@ const SCALE_MIN: f64 = 0.001;
 
 /// Keys beyond are no longer those of the specification.
 const SCALE_MAX: f64 = 100_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: nothing is removed that `generate` has not made, and it starts again where a run was interrupted. Method: a file beside those
+    /// of a table, with the tables that come before it; then the same folder without that file.
+    #[test]
+    fn only_tables_are_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let layout = Layout { files: 1, row_group_rows: 1 << 20, compression: Compression::None };
+        for (table, name) in [("nation", "7.parquet"), ("orders", "7.parquet"), ("orders", "invoice.pdf")] {
+            fs::create_dir_all(path(table)).unwrap();
+            fs::write(path(table).join(name), "mine").unwrap();
+        }
+        let error = generate(folder.path(), SCALE_MIN, layout).unwrap_err().to_string();
+        assert!(error.contains("invoice.pdf") && error.contains("--folder"), "{error}");
+        assert!(path("nation/7.parquet").exists() && path("orders/invoice.pdf").exists());
+
+        fs::remove_file(path("orders/invoice.pdf")).unwrap();
+        generate(folder.path(), SCALE_MIN, layout).unwrap();
+        assert!(!path("nation/7.parquet").exists() && path("orders/0.parquet").exists());
+    }
+}

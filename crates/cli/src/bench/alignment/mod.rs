@@ -34,7 +34,7 @@ use row::Measured;
 /// One sentence for the user.
 pub(super) fn run(arguments: &AlignmentArguments) -> Result<(), String> {
     let wanted = wanted(arguments.file.as_ref(), Some(arguments.size), "--size", &arguments.place);
-    measure(&wanted, &arguments.place, &[&|target| run_on(arguments, target)])
+    measure(&wanted, &arguments.place, &|target| run_on(arguments, target))
 }
 
 fn run_on(arguments: &AlignmentArguments, target: &Target) -> Result<Findings, String> {

@@ -44,7 +44,7 @@ pub(super) fn report(contest: &Contest<'_>, outcomes: &[Outcome]) -> Report {
         notes: notes(outcomes),
         ..Section::default()
     };
-    let mut report = suite::report(&host, &target.path, head, facts, section);
+    let mut report = suite::report(&host, target, head, facts, section);
     report.fields.extend([
         ("made_for_this", json!(target.is_made)),
         ("bytes", json!(target.bytes)),

@@ -142,7 +142,7 @@ fn report(plan: &Plan, target: &Target, set_bytes: u64, measured: &Sources) -> R
     let facts = [("Set", format!("{set} in {}", place_words(&path))), ("Rounds", plan.rounds.to_string())];
     let section = Section {
         id: "cache",
-        title: "Cached reads".to_owned(),
+        title: TITLE.to_owned(),
         question: "What does it cost to read again what is cached, and does a second thread help?".to_owned(),
         answer: answer(&rows),
         figures: figures(&rows, &caches, pages),
@@ -150,7 +150,7 @@ fn report(plan: &Plan, target: &Target, set_bytes: u64, measured: &Sources) -> R
         notes: caches.iter().filter_map(|cache| cache.note(pages)).collect(),
         ..Section::default()
     };
-    let mut report = suite::report(&host, &target.path, head, facts, section);
+    let mut report = suite::report(&host, target, head, facts, section);
     report.head.extend(caches.iter().map(|cache| cache.text(pages)));
     report.fields.extend([
         ("set_bytes", json!(set_bytes)),
@@ -341,3 +341,6 @@ const EXTENT_BYTES: u64 = 64 << 10;
 
 /// A quarter more than a small set is not much.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
+
+/// Of the section.
+pub(super) const TITLE: &str = "Cached reads";

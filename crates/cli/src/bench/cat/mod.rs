@@ -20,7 +20,6 @@ mod ways;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -33,16 +32,17 @@ use os_display::Quotable;
 use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use arguments::{CatSuiteArguments, EXAMPLES};
+pub(super) use report::TITLE;
 pub(super) use steps::run as run_row;
 
-use super::measure;
+use super::results::Results;
 use crate::shared::output;
 use crate::shared::target::{Fitting, Target, Wanted};
 use crate::shared::units::{ByteSize, readable};
 use also::Also;
 use hyperfine::Export;
 use steps::{Sweep, sweep};
-use ways::Ways;
+use ways::{Way, Ways};
 
 pub(super) struct Plan {
     /// Of a file that was made for this: more of it is not read.
@@ -54,8 +54,6 @@ pub(super) struct Plan {
     /// No round begins later than this.
     pub(super) limit: Duration,
     also: Vec<Also>,
-    /// Where the form of hyperfine goes.
-    export: Option<PathBuf>,
 }
 
 impl Plan {
@@ -68,7 +66,6 @@ impl Plan {
             warmup: 0,
             limit: QUICK_LIMIT,
             also: Vec::new(),
-            export: None,
         }
     }
 }
@@ -122,7 +119,8 @@ struct Measured {
 pub(super) fn run(arguments: &CatSuiteArguments) -> Result<(), String> {
     let place = &arguments.place;
     arguments.also.iter().try_for_each(Also::check)?;
-    arguments.export_json.iter().try_for_each(|path| output::check_file(path))?;
+    let export_to = arguments.export_json.as_deref();
+    let mut results = Results::begin(&place.results, export_to, arguments.file.as_deref())?;
     let wanted = match &arguments.file {
         Some(path) => Wanted::Existing { path: path.clone(), limit: None },
         None => {
@@ -137,9 +135,10 @@ pub(super) fn run(arguments: &CatSuiteArguments) -> Result<(), String> {
         warmup: arguments.warmup,
         limit: Duration::MAX,
         also: arguments.also.clone(),
-        export: arguments.export_json.clone(),
     };
-    measure(&wanted, place, &[&|target| run_plan(&plan, target)])
+    let (findings, export) = run_contest(&plan, &Target::prepare(&wanted)?)?;
+    results.add(findings)?;
+    results.end(|| export_to.map_or(Ok(()), |path| output::write_file(path, &output::json(&export))))
 }
 
 /// Measures all ways in both states.
@@ -147,6 +146,10 @@ pub(super) fn run(arguments: &CatSuiteArguments) -> Result<(), String> {
 /// # Errors
 /// One sentence for the user.
 pub(super) fn run_plan(plan: &Plan, target: &Target) -> Result<Findings, String> {
+    run_contest(plan, target).map(|(findings, _)| findings)
+}
+
+fn run_contest(plan: &Plan, target: &Target) -> Result<(Findings, Export), String> {
     let own_cold = smaller(target, plan.cold_bytes);
     let cold = own_cold.as_ref().unwrap_or(target);
     let own_warm = smaller(cold, plan.warm_bytes);
@@ -171,12 +174,10 @@ pub(super) fn run_plan(plan: &Plan, target: &Target) -> Result<Findings, String>
         done += 1;
     }
     progress.finish_and_clear();
-    if let Some(path) = &plan.export {
-        output::write_file(path, &output::json(&Export::of(&contest)))?;
-    }
+    contest.drop_failed();
     let drops = page_cache_drops().zip(dropped_before).map_or(0, |(after, before)| after - before);
     let counts = Counts { rounds: done, warmup: plan.warmup, page_cache_drops: drops };
-    Ok(report::report(&contest, target, counts).findings())
+    Ok((report::report(&contest, target, counts).findings(), Export::of(&contest)))
 }
 
 /// What has happened.
@@ -239,57 +240,80 @@ impl<'a> Contest<'a> {
     }
 
     /// All ways deliver the same bytes, or the table is worthless. Commands of the user's may deliver others: then they are no cats,
-    /// and no rivals.
+    /// and no rivals; the user hears at once of one that fails. Other programs that fail have no rows.
     fn verify(&mut self, index: usize) -> Result<(), String> {
         let way = &self.ways.all[index];
-        let failed = |error: io::Error| format!("failed to run {}: {error}", way.name);
-        let mut ready = way.ready(self.warm).map_err(failed)?;
-        let mut child = ready.command.stdout(Stdio::piped()).spawn().map_err(failed)?;
-        let output = child.stdout.take().expect("it was asked for");
-        let sum = sum_of(output);
-        let status = child.wait().map_err(failed)?;
-        ready.check(status).map_err(failed)?;
-        match sum.map_err(failed)? == self.sums[usize::from(way.is_slice())] {
-            true => Ok(()),
-            false if way.also.is_some() => {
+        match self.delivers_file(way) {
+            Ok(true) => Ok(()),
+            Ok(false) if way.also.is_some() => {
                 self.others.push(index);
                 Ok(())
             }
-            false => Err(format!("{} delivers other bytes than the file has: has it changed?", way.name)),
+            Ok(false) => self.give_up(index, |name| {
+                format!("{name} delivers other bytes than the file has: has it changed?")
+            }),
+            Err(error) if way.also.is_some() => Err(format!("failed to run {}: {error}", way.name)),
+            Err(error) => self.give_up(index, |name| format!("failed to run {name}: {error}")),
         }
     }
 
-    /// Measures all ways in all states once.
+    fn delivers_file(&self, way: &Way) -> io::Result<bool> {
+        let mut ready = way.ready(self.warm)?;
+        let mut child = ready.command.stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().expect("it was asked for");
+        let sum = sum_of(output);
+        ready.check(child.wait()?)?;
+        Ok(sum? == self.sums[usize::from(way.is_slice())])
+    }
+
+    /// Takes a way out of the contest, as one that failed.
+    ///
+    /// # Errors
+    /// The failure of one of the seven: without them there is no contest, and a loop of reads and writes fails for a reason of the file.
+    fn give_up(&mut self, index: usize, failure: impl Fn(&str) -> String) -> Result<(), String> {
+        let way = &mut self.ways.all[index];
+        if way.is_step() {
+            return Err(failure(&way.name));
+        }
+        way.failure = Some(failure("it"));
+        Ok(())
+    }
+
+    /// Measures all ways in all states once, but for those that have failed.
     fn round(&mut self, round: u32, progress: &ProgressBar) -> Result<(), String> {
         for index in rounds::order(self.outcomes.len(), round) {
             standard::check_reader()?;
-            let outcome = &self.outcomes[index];
-            progress.set_message(format!("{}, {}", outcome.state.id(), self.ways.all[outcome.way].name));
+            let Outcome { state, way, .. } = self.outcomes[index];
+            progress.set_message(format!("{}, {}", state.id(), self.ways.all[way].name));
             progress.tick();
-            self.measure(index)?;
+            if self.ways.all[way].failure.is_none() {
+                match self.measure(state, way) {
+                    Ok(measured) => self.outcomes[index].rounds.push(measured),
+                    Err(error) => self.give_up(way, |name| format!("failed to measure {name}: {error}"))?,
+                }
+            }
             progress.inc(1);
         }
         Ok(())
     }
 
-    fn measure(&mut self, index: usize) -> Result<(), String> {
-        let state = self.outcomes[index].state;
-        let (target, way) = (self.target(state), &self.ways.all[self.outcomes[index].way]);
-        let failed = |error: io::Error| format!("failed to measure {}: {error}", way.name);
+    fn measure(&self, state: State, way: usize) -> io::Result<Measured> {
+        let (target, way) = (self.target(state), &self.ways.all[way]);
         let (resident_share, was_so) = match state {
-            State::Warm => warm_up(target).map_err(failed)?,
+            State::Warm => warm_up(target)?,
             State::Cold => {
                 let was_cold = target.make_cold();
                 (resident_share(target), was_cold)
             }
         };
-        let mut ready = way.ready(target).map_err(failed)?;
+        let mut ready = way.ready(target)?;
         ready.command.stdout(Stdio::null());
         forget_peak_rss();
         let started = Instant::now();
-        let ended = ready.command.spawn().and_then(wait_for_child).map_err(failed)?;
+        let ended = ready.command.spawn().and_then(wait_for_child)?;
         let seconds = started.elapsed().as_secs_f64();
-        let measured = Measured {
+        ready.check(ended.status)?;
+        Ok(Measured {
             bytes: way.bytes_of(target),
             seconds,
             user_seconds: ended.user_time.as_secs_f64(),
@@ -297,10 +321,13 @@ impl<'a> Contest<'a> {
             peak_resident_bytes: ended.peak_resident_bytes,
             resident_share,
             was_so,
-        };
-        ready.check(ended.status).map_err(failed)?;
-        self.outcomes[index].rounds.push(measured);
-        Ok(())
+        })
+    }
+
+    /// Leaves out the rows of ways that have failed.
+    fn drop_failed(&mut self) {
+        let ways = &self.ways.all;
+        self.outcomes.retain(|outcome| ways[outcome.way].failure.is_none());
     }
 }
 

@@ -43,10 +43,14 @@ pub(super) fn report(contest: &Contest<'_>, target: &Target, counts: Counts) -> 
     let mut figures: Vec<Figure> = State::ALL.into_iter().flat_map(|state| figures(state, &rows)).collect();
     figures.push(sweep_figure(&contest.sweep));
     let absent = contest.ways.absent.iter().map(|(name, reason)| Skipped::new("", *name, *reason));
+    let failed = contest.ways.all.iter().filter_map(|way| {
+        let reason = way.failure.as_ref()?;
+        Some(Skipped::new(way.id.as_str(), way.name.as_str(), reason))
+    });
     let all_warm = contest.warm_refusal.iter().map(|reason| Skipped::new("", "all warm rows", reason));
     let section = Section {
         id: "cat",
-        title: "Seven ways to write cat".to_owned(),
+        title: TITLE.to_owned(),
         question: "How fast does a file get to standard output, step by step, and beside other programs?"
             .to_owned(),
         answer: answer(&rows),
@@ -55,7 +59,7 @@ pub(super) fn report(contest: &Contest<'_>, target: &Target, counts: Counts) -> 
         notes: notes(contest, page_cache_drops),
         ..Section::default()
     };
-    let mut report = suite::report(&host, &target.path, head, facts, section);
+    let mut report = suite::report(&host, target, head, facts, section);
     report.fields.extend([
         ("made_for_this", json!(target.is_made)),
         ("cold_bytes", json!(cold_bytes)),
@@ -69,7 +73,7 @@ pub(super) fn report(contest: &Contest<'_>, target: &Target, counts: Counts) -> 
         ("fio", json!(fio)),
     ]);
     let (tail, commands) = (vec![sweep_words(&contest.sweep)], vec![format!("the device's limit: {fio}")]);
-    Report { tail, commands, rows, skipped: absent.chain(all_warm).collect(), ..report }
+    Report { tail, commands, rows, skipped: absent.chain(failed).chain(all_warm).collect(), ..report }
 }
 
 fn rows(contest: &Contest<'_>) -> Vec<Row> {
@@ -323,3 +327,6 @@ const OTHER_BYTES: &str = "other";
 
 /// The kind of the seven.
 const STEP: &str = "step";
+
+/// Of the section.
+pub(in crate::bench) const TITLE: &str = "Seven ways to write cat";

@@ -1,6 +1,6 @@
 //! Ways: the seven cats and everybody else, as commands.
 //!
-//! Owns: which there are on this machine, their names, how they are started, what is said of those that fail.
+//! Owns: which there are on this machine, their names, how they are started, what is said of those that do.
 //! Does not own: what the steps do (`steps`).
 
 use std::ffi::OsString;
@@ -18,6 +18,7 @@ use super::steps::{SLICE_BYTES, Step, buffer_bytes};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::name_of;
 use crate::shared::target::Target;
+use crate::shared::this_program::THIS_PROGRAM;
 use crate::shared::units::readable;
 
 /// All ways in the order of the table, and those that are not here.
@@ -35,6 +36,8 @@ pub(super) struct Way {
     arguments: Vec<OsString>,
     /// A command of the user's, which may write what it likes. Its arguments follow from the file.
     pub(super) also: Option<Also>,
+    /// Why it has no row.
+    pub(super) failure: Option<String>,
 }
 
 /// A way that is about to be started, and what takes in its standard error.
@@ -47,7 +50,7 @@ impl Ways {
     /// # Errors
     /// What is reported of this program, or of the file.
     pub(super) fn here(target: &Target, best_bytes: usize, also: &[Also]) -> io::Result<Ways> {
-        let ourselves = std::env::current_exe()?;
+        let ourselves = PathBuf::from(THIS_PROGRAM);
         let block_bytes = File::open(target.input_path())?.metadata()?.blksize();
         let step = |step: Step| {
             let bytes = buffer_bytes(step, block_bytes, best_bytes);
@@ -170,7 +173,7 @@ fn way<W: Into<OsString>>(
     arguments: impl IntoIterator<Item = W>,
 ) -> Way {
     let arguments = arguments.into_iter().map(Into::into).collect();
-    Way { id: id.to_owned(), name, program: program.into(), arguments, also: None }
+    Way { id: id.to_owned(), name, program: program.into(), arguments, also: None, failure: None }
 }
 
 fn program(id: &str, name: String, command: &[&str]) -> Way {

@@ -15,8 +15,8 @@ pub(crate) struct RandomArguments {
     /// Measure with this file; it is only read.
     #[arg(long, conflicts_with = "dir")]
     pub(crate) file: Option<PathBuf>,
-    /// How much memory each row gets, the kernel's page cache for it included, as a cgroup. Half of it is read at random,
-    /// and then two and a half times of it: that is the size of the file to make.
+    /// Memory limit of each row's cgroup, page cache included. A span of half of it is read at random, then one of two and
+    /// a half times; the file to make is as large as that.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
     pub(crate) memory: ByteSize,
     /// How often every row is measured; the median counts.

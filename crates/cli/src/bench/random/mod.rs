@@ -211,7 +211,7 @@ pub(super) fn run(arguments: &RandomArguments) -> Result<(), String> {
     arguments.kernel_thread.check()?;
     let (queue, kernel_thread) = (arguments.queue.clone(), arguments.kernel_thread.clone());
     let plan = Plan { memory_bytes, rounds, limit, queue, kernel_thread };
-    measure(&wanted, place, &[&|target| run_plan(&plan, target)])
+    measure(&wanted, place, &|target| run_plan(&plan, target))
 }
 
 /// Measures all rows on one file.
@@ -338,7 +338,7 @@ impl Contest<'_> {
         ];
         let section = Section {
             id: "random",
-            title: "Random reads".to_owned(),
+            title: TITLE.to_owned(),
             question: format!(
                 "How many pages of 4 KiB can be read at random with {IN_FLIGHT} reads in flight, when memory holds all of them, \
                  and when it does not?"
@@ -349,7 +349,7 @@ impl Contest<'_> {
             notes: self.notes(outcomes),
             ..Section::default()
         };
-        let mut report = suite::report(&host, &target.path, head, facts, section);
+        let mut report = suite::report(&host, target, head, facts, section);
         report.fields.extend([
             ("made_for_this", json!(target.is_made)),
             ("bytes", json!(target.bytes)),
@@ -568,3 +568,6 @@ const RATE: &str = "reads_per_s";
 
 /// Whose memory it is where there was no cgroup.
 const PROCESS: &str = "process";
+
+/// Of the section.
+pub(super) const TITLE: &str = "Random reads";

@@ -221,7 +221,7 @@ impl Contest<'_> {
             format!("up to {size} of {path}, made cold before each row; {}, medians", rounds::words(rounds));
         let section = Section {
             id: "readahead",
-            title: "Readahead".to_owned(),
+            title: TITLE.to_owned(),
             question: "What does readahead make of a cold file that is read in some order?".to_owned(),
             answer: self.answer().unwrap_or_default(),
             figures: self.figures(),
@@ -229,7 +229,7 @@ impl Contest<'_> {
             notes: notes(outcomes, refusal),
             ..Section::default()
         };
-        let mut report = suite::report(&self.host, &self.target.path, head, facts, section);
+        let mut report = suite::report(&self.host, self.target, head, facts, section);
         report.fields.extend([
             ("bytes", json!(self.bytes)),
             ("places", json!(places)),
@@ -443,3 +443,6 @@ fn reason_to_skip_128(target: &Target) -> Option<String> {
 
 /// The default of Linux (`VM_READAHEAD_PAGES`).
 const READ_AHEAD_KB: u64 = 128;
+
+/// Of the section.
+pub(super) const TITLE: &str = "Readahead";

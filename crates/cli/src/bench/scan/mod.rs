@@ -150,7 +150,7 @@ impl Scan<'_> {
         let facts = [("File", what(place_words(&path))), ("Rounds", rounds.to_string())];
         let section = Section {
             id: "scan",
-            title: "Cold sequential read".to_owned(),
+            title: TITLE.to_owned(),
             question: "How fast is a cold file read from start to end, and what does that cost?".to_owned(),
             answer: answer(&rows).unwrap_or_default(),
             headline: headline(&rows, outcomes),
@@ -160,7 +160,7 @@ impl Scan<'_> {
             ..Section::default()
         };
         let file = json!({"path": path, "bytes": target.bytes, "made_for_this": target.is_made});
-        let mut report = suite::report(&host, &target.path, head, facts, section);
+        let mut report = suite::report(&host, target, head, facts, section);
         report.fields.extend([("file", file), ("rounds", json!(rounds)), ("fio", json!(fio))]);
         Report { commands: vec![format!("the device's limit: {fio}")], rows, skipped, ..report }
     }
@@ -318,3 +318,6 @@ fn methods(file: &FioFile, rounds: u32, limit: &str) -> Vec<How> {
         How::new("The device's limit", "32 requests of 1 MiB in flight, whose bytes are not looked at.").fio(limit),
     ]
 }
+
+/// Of the section.
+pub(super) const TITLE: &str = "Cold sequential read";

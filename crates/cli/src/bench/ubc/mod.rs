@@ -305,7 +305,7 @@ impl<'a> Contest<'a> {
             [("Files", format!("{large} {files} {}", place_words(&path))), ("Rounds", rounds.to_string())];
         let section = Section {
             id: "ubc",
-            title: "Reading and writing files".to_owned(),
+            title: TITLE.to_owned(),
             question: "What do reading, writing and reading again cost in each way there is?".to_owned(),
             answer: answer(&lines, &large).unwrap_or_default(),
             figures: self.figures(&lines),
@@ -319,7 +319,7 @@ impl<'a> Contest<'a> {
             if made { "files " } else { "" },
             rounds::words(rounds)
         );
-        let mut report = suite::report(&host, &target.path, head, facts, section);
+        let mut report = suite::report(&host, target, head, facts, section);
         report.fields.extend([
             ("made_for_this", json!(made)),
             ("bytes", json!(self.large_bytes)),
@@ -577,3 +577,6 @@ const RATE: &str = "gb_per_s";
 
 /// The unit of devices' data sheets, and of the paper.
 const GIGABYTE: f64 = 1e9;
+
+/// Of the section.
+pub(super) const TITLE: &str = "Reading and writing files";

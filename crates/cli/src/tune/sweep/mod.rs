@@ -11,7 +11,6 @@ mod arguments;
 mod arms;
 mod report;
 
-use std::path::Path;
 use std::time::Duration;
 
 use headwater_measure::process::available_memory_bytes;
@@ -121,25 +120,21 @@ fn check_memory(arguments: &SweepArguments) -> Result<(), String> {
     ))
 }
 
+/// Gives the results to all that want them, whichever of them fails.
 fn give(sweep: &Sweep<'_>, arguments: &SweepArguments) -> Result<(), String> {
     let (report, plots) = report::report(sweep);
     let findings: Findings = report.findings();
-    let to = arguments.json.to();
+    let (to, mut errors) = (arguments.json.to(), Vec::new());
     if to.wants_text() {
-        output::print(findings.text(arguments.wide.shown()))?;
+        errors.extend(output::print(findings.text(arguments.wide.shown())).err());
     }
-    if let Some(path) = &arguments.svg {
-        write_svg(path, &plots)?;
-    }
+    let svg = arguments.svg.as_ref().map(|path| output::write_file(path, &svg_of_lines(&plots)));
     let findings = [findings];
-    if let Some(path) = &arguments.html {
-        output::write_file(path, &headwater_measure::report::html(&findings))?;
-    }
-    to.write(|| headwater_measure::report::json(&findings))
-}
-
-fn write_svg(path: &Path, plot: &headwater_measure::Lines) -> Result<(), String> {
-    output::write_file(path, &svg_of_lines(plot))
+    let page = || headwater_measure::report::html(&findings);
+    let html = arguments.html.as_ref().map(|path| output::write_file(path, &page()));
+    let json = to.write(|| headwater_measure::report::json(&findings));
+    errors.extend(svg.into_iter().chain(html).chain([json]).filter_map(Result::err));
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
 }
 
 /// For one pass: buffers that are slower than a gigabyte a second are measured with less.

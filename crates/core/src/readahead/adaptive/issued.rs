@@ -48,7 +48,9 @@ impl Issued {
     }
 
     pub(super) fn find(&self, id: ReadId) -> Option<&Issue> {
-        self.ring.iter().find(|issue| issue.ids.contains(&id.get()))
+        // Those that end were begun lately.
+        let (newer, older) = self.ring.split_at(self.oldest);
+        newer.iter().rev().chain(older.iter().rev()).find(|issue| issue.ids.contains(&id.get()))
     }
 
     /// A read took this long. Reads of which all pages were cached take no time and say nothing.

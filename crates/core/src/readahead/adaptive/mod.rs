@@ -355,6 +355,9 @@ impl Adaptive {
     ) {
         let stream = self.stream(beginning, access, advice);
         let index = self.insert(stream);
+        if matches!(self.streams[index].pattern, Pattern::New(_)) {
+            return;
+        }
         let bounds = self.bounds(index, now);
         let stream = &mut self.streams[index];
         stream.begin(access, now, bounds, Tools { planner, issued: &mut self.issued });

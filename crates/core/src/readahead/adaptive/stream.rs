@@ -49,11 +49,10 @@ pub(super) struct Seen {
 
 impl Stream {
     pub(super) fn claims(&self, access: &Access, now: Duration) -> bool {
-        let heard = self.hear(access, now);
         match &self.pattern {
             Pattern::New(_) => false,
-            Pattern::Run(run) => run.claims(&heard, self.sizing.distance()),
-            Pattern::Stride(stride) => stride.claims(&heard),
+            Pattern::Run(run) => run.claims(&self.hear(access, now), self.sizing.distance()),
+            Pattern::Stride(stride) => stride.claims(&self.hear(access, now)),
         }
     }
 

@@ -11,10 +11,12 @@ use super::{COPY_BYTES_MIN, ReadStream};
 use crate::base::error::Result;
 use crate::inode::dirty::ContentVersion;
 
-/// Whether a caller requests bytes, or a task polls again for bytes that it waits for.
+/// Whether a caller requests bytes, of a file that is to be checked or was checked by a task, or a task polls again for bytes that it
+/// waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fill {
     First,
+    Checked,
     Again,
 }
 
@@ -32,10 +34,12 @@ impl ReadStream {
         if fill == Fill::First && !self.source.may_hide_contents(inode) {
             let looked = self.source.revalidate(inode);
             looked.map_err(|error| self.source.length_error(error))?;
+        } else if fill == Fill::Checked {
+            self.source.reconcile(inode);
         }
         // A task that polls again continues its fill, unless something was written since it asked.
         let now = Some(inode.dirty.version());
-        if std::mem::replace(&mut self.fill_moment, now) != now || fill == Fill::First {
+        if std::mem::replace(&mut self.fill_moment, now) != now || fill != Fill::Again {
             self.fills += 1;
         }
         let version = self.current.as_ref().and_then(|current| current.version);

@@ -5,13 +5,14 @@
 //! Invariants: I6 a stream without a frame gives up its readahead before it waits, and plans none before it has gone on.
 
 use headwater_core::units::{ByteRange, PAGE_BYTES, PageRange};
-use headwater_io::{EventListener, Extents, Urgency};
+use headwater_io::{Extents, Urgency};
 
 use super::extents::Ahead;
 use super::overtaken::Fill;
 use super::{Current, ReadStream, for_memory};
 use crate::base::error::Result;
 use crate::engine::frames;
+use crate::engine::shortage::Shortage;
 
 impl ReadStream {
     /// Fills `buffer` straight from the kernel's page cache when the next extent is resident: one copy instead of two. `None`
@@ -40,9 +41,9 @@ impl ReadStream {
 
     /// Makes a part of a resident extent current. Where the page cache no longer holds it, falls back to the device. Returns what
     /// to wait for when there is no frame.
-    pub(super) fn copy_resident(&mut self, mut range: ByteRange) -> Option<EventListener> {
+    pub(super) fn copy_resident(&mut self, mut range: ByteRange) -> Option<Shortage> {
         let source = self.source.clone();
-        let freed = source.shared().arena.freed();
+        let shortage = Shortage::listen(source.shared());
         let page = || frames::allocate(source.shared(), PAGE_BYTES, Urgency::Demand);
         let wanted_bytes = (range.end - self.position_bytes).min(self.copy_bytes) as usize;
         let urgency = for_memory(wanted_bytes, Urgency::Demand);
@@ -53,7 +54,7 @@ impl ReadStream {
         }
         let Some(mut extent) = extent else {
             self.ahead.push_front(Ahead::Resident(range));
-            return Some(frames::room_to_read(source.shared(), freed));
+            return Some(shortage);
         };
         let length = extent.len().min(wanted_bytes).min((range.end - self.position_bytes) as usize);
         let version = self.source.known().map(|inode| inode.dirty.version());

@@ -32,7 +32,9 @@ impl Source {
         change: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Result<()> {
         let place = Place::Within(offset_bytes);
-        let mut write = CachedWrite::new(self, inode, Caller::Thread, WORD_BYTES as usize, place)?;
+        let looked = self.revalidate(inode);
+        looked.map_err(|error| self.error(Operation::Write, offset_bytes, error))?;
+        let mut write = CachedWrite::new(self, inode, Caller::Thread, WORD_BYTES as usize, place);
         loop {
             match write.modify(change)? {
                 Step::Over => return Ok(()),

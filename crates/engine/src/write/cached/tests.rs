@@ -29,7 +29,7 @@ fn a_page_written_since_it_was_read_is_read_again() {
     let next = write.advance(&PART).unwrap();
     write.wait(next.expect("there is no memory")).unwrap();
     let next = write.advance(&PART).unwrap();
-    assert!(write.base.is_some() && matches!(next, Some(WriteNext::Wait(MemoryWait::Freed(_)))));
+    assert!(write.base.is_some() && matches!(next, Some(WriteNext::Wait(MemoryWait::Memory(_)))));
     held.clear();
     bench.file.write_all_at(&[3; LENGTH], 0).unwrap();
     bench.file.sync_data().unwrap();
@@ -51,7 +51,7 @@ fn a_page_being_written_when_it_was_read_is_read_again() {
     write.wait(next.expect("there is no memory")).unwrap();
     let shared = &bench.engine.shared;
     writeback::begin(shared, bench.inode(), ALL_PAGES, writeback::SYNC_RUNS, Awaited::No);
-    let writing = shared.cache.writes.oldest().expect("too much to be copied at once");
+    let writing = shared.cache.writes.oldest_moving().expect("too much to be copied at once");
     let outcome = writing.let_go(writing.finished());
     bench.drop_pages();
     let next = write.advance(&PART).unwrap();
@@ -221,7 +221,7 @@ impl Bench {
 
     fn write_a_part(&self) -> CachedWrite<'_> {
         let place = Place::At(PART_START as u64);
-        CachedWrite::new(self.source(), self.inode(), Caller::Thread, PART.len(), place).unwrap()
+        CachedWrite::new(self.source(), self.inode(), Caller::Thread, PART.len(), place)
     }
 
     fn drop_pages(&self) {

@@ -18,19 +18,21 @@ impl World {
     /// # Errors
     /// When it cannot be stored what the files may have. Else the process ends.
     pub(crate) fn exit(mut self, exit: Exit) -> Outcome {
-        if exit.way == Way::Global {
-            self.engine.set_global().map_err(text)?;
+        if exit.threads > 0 {
+            // Their writes are progress: an exit would wait for a device without an answer until its last limit.
+            self.control.release();
         }
         self.begin_threads(exit.threads)?;
         self.note_outbreaks();
         for (reached, has_happened) in [
             (Reached::Exited, true),
-            (Reached::ExitFlushed, exit.way == Way::Global),
+            (Reached::ExitFlushed, exit.way == Way::Exits),
             (Reached::ExitWhileEnding, exit.way == Way::Ending),
             (Reached::ExitBesideTasks, !self.tasks.is_empty()),
             (Reached::ExitBesideWindows, !self.windows.is_empty()),
             (Reached::ExitBesideThreads, exit.threads > 0),
             (Reached::ExitBesideFaults, self.is_faulty),
+            (Reached::ExitBesideHung, self.control.held_requests() > 0),
         ] {
             self.coverage.note_if(has_happened, reached);
         }
@@ -42,7 +44,7 @@ impl World {
         }
         report(&self.directory, &self.coverage).map_err(text)?;
         match exit.way {
-            Way::Global | Way::Own => std::process::exit(LEFT),
+            Way::Exits => std::process::exit(LEFT),
             Way::Killed => {
                 let this = rustix::process::getpid();
                 rustix::process::kill_process(this, rustix::process::Signal::KILL).map_err(text)?;

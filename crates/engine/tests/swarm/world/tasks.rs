@@ -130,7 +130,7 @@ impl World {
         }
         // What a task that was dropped had sent to the device arrives.
         for _ in 0..IDLE_STEPS {
-            if self.engine.stats().driver.in_flight == 0 {
+            if self.is_idle() {
                 break;
             }
             self.pass_time();
@@ -207,7 +207,12 @@ impl World {
             if quiet_polls == QUIET_POLLS && !self.await_woken() {
                 break;
             }
-            let is_idle = self.poll_woken()? == Woken::None && self.engine.stats().driver.in_flight == 0;
+            let woken = self.poll_woken()?;
+            if woken == Woken::None && self.is_hung() {
+                // A request without an answer is waited for as long as it is young.
+                thread::sleep(HUNG_PAUSE);
+            }
+            let is_idle = woken == Woken::None && self.is_idle();
             quiet_polls = if is_idle { quiet_polls + 1 } else { 0 };
         }
         let waited: Vec<_> = self.tasks.iter().map(|task| (task.deed.file, task.deed.work)).collect();
@@ -227,11 +232,16 @@ impl World {
         Err(format!("tasks that never end: {works:?}, {:?}", self.engine.stats()))
     }
 
-    /// Gives the threads of windows time to wake a task. Whether one is woken.
+    /// Gives the threads of windows time to wake a task, and time to pass in which what waits for a request without an answer looks
+    /// elsewhere. Whether one is woken.
     fn await_woken(&self) -> bool {
         let is_woken = || self.tasks.iter().any(|task| task.alarm.is_woken.load(Ordering::SeqCst));
         let began = Instant::now();
-        while self.has_handlers && !self.has_leaked && !is_woken() && began.elapsed() < WAKERS_RUN_AFTER {
+        while (self.has_handlers || self.is_hung())
+            && !self.has_leaked
+            && !is_woken()
+            && began.elapsed() < WAKERS_RUN_AFTER
+        {
             thread::sleep(Duration::from_millis(1));
         }
         is_woken()
@@ -436,3 +446,6 @@ impl Work {
         }
     }
 }
+
+/// Polls for some times as long as an engine waits for one request while others are short of memory.
+const HUNG_PAUSE: Duration = Duration::from_micros(200);

@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -81,6 +82,9 @@ struct State {
     /// Operations until the one that fails, and its error.
     failing_operation: Option<(u64, i32)>,
     space: Option<Space>,
+    /// Files whose transfers do not end.
+    held: Vec<FileKey>,
+    held_requests: u32,
     counts: Counts,
     recording: Option<Recording>,
     /// Logs begun so far.
@@ -136,6 +140,28 @@ impl SimControl {
     /// allocated takes its room then, and not when it is written. `None` is room without end.
     pub fn space_left(&self, bytes: Option<u64>) {
         self.state().space = bytes.map(|left_bytes| Space { left_bytes, set_aside: Vec::new() });
+    }
+
+    /// Transfers that begin from now on to or from this file end no sooner than [`SimControl::release`], like those of a network file system
+    /// whose server does not answer. Others go on.
+    ///
+    /// # Errors
+    /// Those of `fstat(2)`.
+    pub fn hold(&self, file: impl AsFd) -> io::Result<()> {
+        self.state().held.push(FileKey::of_descriptor(file.as_fd())?);
+        Ok(())
+    }
+
+    /// No transfer is held from now on.
+    pub fn release(&self) {
+        let state = &mut *self.state();
+        state.held.clear();
+        state.held_requests = 0;
+    }
+
+    /// How many requests are held: these are among those in flight.
+    pub fn held_requests(&self) -> u32 {
+        self.state().held_requests
     }
 
     /// Advances the driver's clock by `time`, for what depends on age: see [`Driver::now`](crate::Driver::now).
@@ -208,6 +234,18 @@ impl fmt::Debug for SimControl {
 
 /// What the driver asks and tells.
 impl SimControl {
+    pub(super) fn holds_any(&self) -> bool {
+        !self.state().held.is_empty()
+    }
+
+    pub(super) fn holds(&self, file: FileKey) -> bool {
+        self.state().held.contains(&file)
+    }
+
+    pub(super) fn note_held(&self) {
+        self.state().held_requests += 1;
+    }
+
     pub(super) fn note_attempt(&self) {
         self.shared.attempts.fetch_add(1, Ordering::Relaxed);
     }

@@ -251,6 +251,17 @@ impl Uring {
         }
     }
 
+    /// Reaps for `limit` at most, unless another thread leads, or workers carry out what the kernel refuses. Returns whether anything is
+    /// under way.
+    pub(crate) fn reap(&self, limit: Duration) -> bool {
+        let is_under_way = self.shared.slots.in_flight() > 0 && !self.shared.is_substituted();
+        if let Some(lead) = self.shared.try_lead().filter(|_| is_under_way) {
+            self.shared.reap(lead, Reaper::Waiting, limit, WaitsIdle::No);
+            self.shared.hand_over();
+        }
+        is_under_way
+    }
+
     /// Whether another thread is submitting at this moment.
     pub(crate) fn is_busy(&self) -> bool {
         self.shared.submitters.load(Ordering::Relaxed) > 0
@@ -459,7 +470,7 @@ const RUNS_INSIDE: &str = "futures of a local engine run inside its `block_on`, 
 
 /// How long a thread waits in the kernel before it looks at the gate again: a ring that refused another thread is not entered any
 /// more.
-const WAIT: Duration = Duration::from_millis(20);
+pub(super) const WAIT: Duration = Duration::from_millis(20);
 
 /// How long an attendant waits before it submits entries again that a kernel short of memory has not taken.
 const TAKE_AGAIN: Duration = Duration::from_millis(1);

@@ -65,7 +65,7 @@ pub enum SubmissionPolling {
     },
 }
 
-/// What a ring may be asked for, by whichever code gets hold of its descriptor: rings are restricted to that
+/// What a ring may be asked for, from Linux 6.1 on by whichever code gets hold of its descriptor: there the kernel enforces it
 /// (`IORING_REGISTER_RESTRICTIONS`). Worker threads carry out [`Call`](crate::Call)s that a ring is not allowed, or is too old for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[non_exhaustive]

@@ -209,8 +209,8 @@ impl Shared {
         next
     }
 
-    /// Submits staged entries and waits for `want` completions, for no longer than `limit` (before Linux 5.11, and on a local ring,
-    /// which no other thread enters, without a limit).
+    /// Submits staged entries and waits for `want` completions, for no longer than `limit` (before Linux 5.11, and on a local ring
+    /// where it is no shorter than [`WAIT`], without a limit).
     pub(super) fn enter(&self, want: usize, limit: Duration) -> io::Result<usize> {
         self.check_owner();
         self.enters.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +240,9 @@ impl Shared {
             ControlFlow::Continue(want) => want,
             ControlFlow::Break(result) => return result,
         };
-        if want > 0 && !self.ring.deferred && self.ring.params().is_feature_ext_arg() {
+        // On a local ring the limit counts only where it is short: it costs a timer, and nothing else enters that ring.
+        let is_limited = !self.ring.deferred || limit < WAIT;
+        if want > 0 && is_limited && self.ring.params().is_feature_ext_arg() {
             let limit = types::Timespec::from(limit);
             self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
         } else {

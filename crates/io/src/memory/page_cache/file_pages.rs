@@ -204,7 +204,7 @@ impl FilePages {
     }
 
     /// Adds the runs of `pages` that are neither there nor on their way; exact at the moment of the call.
-    pub fn missing(&self, pages: PageRange, runs: &mut Vec<PageRange>) {
+    pub fn missing(&self, pages: PageRange, runs: &mut impl Extend<PageRange>) {
         let (shared, table) = (&*self.file.shared, &*self.file.table);
         let controlled = shared.lock();
         let mut from = pages.start;
@@ -212,7 +212,7 @@ impl FilePages {
             let next =
                 controlled.control.next(&shared.cache, table, from).unwrap_or(pages.end).min(pages.end);
             if next > from {
-                runs.push(PageRange::new(from, next));
+                runs.extend([PageRange::new(from, next)]);
             }
             from = next;
             while from < pages.end && controlled.control.state(&shared.cache, table, from).is_some() {

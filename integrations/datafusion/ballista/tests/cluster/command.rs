@@ -160,6 +160,11 @@ fn mistakes_are_explained() {
     assert!(complaint(&[&["check"][..], &nobody].concat()).contains(&format!("no scheduler at {address}")));
     assert!(complaint(&["executor", "--scheduler", &address]).contains(&address));
     assert!(complaint(&["run", "--folder", "/no/such/folder"]).contains("holds no TPC-H data"));
+    let json = ["run", "--folder", "/no/such/folder", "--json", "/no/such/folder/out"];
+    assert!(
+        complaint(&json).contains("/no/such/folder/out: "),
+        "before the work, which would end with another error"
+    );
     assert!(complaint(&["run", "--folder", folder, "--queries", "23"]).contains("there are 1 to 22"));
 }
 
