@@ -29,6 +29,8 @@ use crate::api::file::File;
 use crate::api::writer::{due_report, note_unwritten};
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
+use crate::engine::writes::Writes;
+use crate::inode::Inode;
 
 /// Writes a file from a position onwards: `AsyncWrite + AsyncSeek` of the `futures` crate, those of tokio with the feature `tokio`, and
 /// a `Sink` of [`Bytes`]. `Send`; works on every executor. It gathers small writes by itself.
@@ -354,6 +356,7 @@ impl Drop for AsyncWriter {
             }
             return;
         }
+        let late = Late::begin(&file, pieces.iter().map(|(bytes, _)| bytes.len()).sum());
         // What holds the file back may be a task of this thread.
         let mut writing = Box::pin(async move {
             for (bytes, offset_bytes) in pieces {
@@ -366,7 +369,10 @@ impl Drop for AsyncWriter {
             }
         });
         if writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            go_on(writing);
+            go_on(Box::pin(async move {
+                writing.await;
+                drop(late);
+            }));
         }
     }
 }
@@ -381,6 +387,35 @@ impl File {
         }
         self.write_slice_async(&bytes, position_bytes).await?;
         Ok(Put { end_bytes: position_bytes + bytes.len() as u64, length_bytes: bytes.len() })
+    }
+}
+
+/// Has an exit of the process wait for what a dropped writer held, until dropped.
+struct Late {
+    file: File,
+    length: usize,
+}
+
+impl Late {
+    fn begin(file: &File, length: usize) -> Late {
+        let late = Late { file: file.clone(), length };
+        if let Some((writes, inode)) = late.parts() {
+            writes.begin_late(inode, length);
+        }
+        late
+    }
+
+    fn parts(&self) -> Option<(&Writes, &Arc<Inode>)> {
+        let Contents::Stored(source) = &self.file.contents else { return None };
+        source.known().map(|inode| (&source.shared().cache.writes, inode))
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some((writes, inode)) = self.parts() {
+            writes.end_late(inode, self.length);
+        }
     }
 }
 

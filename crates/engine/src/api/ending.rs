@@ -3,6 +3,7 @@
 //! ```text
 //!   last user handle dropped ─► background threads stopped and joined ─► flush ─► losses reported   (in the dropping thread)
 //!   exit ─► for each dirty engine, in a thread: ─► pages that need no size lock ─► size locks, seized from tasks ─► the rest ─► reported
+//!        │                                        └► again while dropped writers hand over
 //!        └► waits for all engines that are ending, as long as they make progress
 //! ```
 //!
@@ -26,10 +27,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use headwater_core::units::PAGE_BYTES;
 use headwater_io::{lock, unpoisoned, without_signals};
 
 use crate::base::error::{Error, Result};
 use crate::base::events;
+use crate::engine::writes::Writes;
 use crate::engine::{Engine, Shared};
 use crate::inode::size_lock::Taken;
 use crate::inode::{ALL_PAGES, Inode};
@@ -129,11 +132,26 @@ fn report_lost(shared: &Shared) {
     for inode in shared.cache.writes.dirty_files() {
         events::lost(inode.pages.id(), inode.dirty.pages());
     }
+    for (inode, length) in shared.cache.writes.late() {
+        events::lost(inode.pages.id(), length.div_ceil(PAGE_BYTES) as u64);
+    }
+}
+
+/// Writes back what the engine has, and what dropped writers hand over meanwhile, as long as the exit waits.
+fn flush_leaving(shared: &Shared) {
+    loop {
+        let is_last = shared.cache.writes.late().is_empty();
+        flush_dirty(shared);
+        if is_last {
+            return;
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Writes back what can be written while the process exits. A device that hangs delays neither the other files nor what of them needs the
 /// size lock: threads that find no file any more that was not visited do that.
-fn flush_leaving(shared: &Shared) {
+fn flush_dirty(shared: &Shared) {
     let deadline = Instant::now() + GRACE_PERIOD;
     let (files, next, late) =
         (shared.cache.writes.dirty_files(), AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -203,7 +221,8 @@ fn hook_exit() -> io::Result<()> {
 extern "C" fn leave() {
     let mut lost = Vec::new();
     // Files with windows count as dirty.
-    for shared in alive().into_iter().filter(|shared| !shared.cache.writes.dirty_files().is_empty()) {
+    let is_to_flush = |writes: &Writes| !writes.dirty_files().is_empty() || !writes.late().is_empty();
+    for shared in alive().into_iter().filter(|shared| is_to_flush(&shared.cache.writes)) {
         let ending = Ending::begin(&shared);
         let to_flush = shared.clone();
         let flush = move || {

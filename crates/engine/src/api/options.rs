@@ -268,9 +268,9 @@ impl OpenOptions {
         self
     }
 
-    /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the
-    /// current end of the file, whole and in the kernel's order, through the kernel's page cache. Nothing is held back: other
-    /// programs see it at once. A [`Writer`](crate::Writer) appends what it has gathered in the same way. Opens for writing, as [`OpenOptions::write`] does;
+    /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] of up to 2 GiB becomes one
+    /// `write(2)` at the current end of the file, whole and in the kernel's order, through the kernel's page cache. Nothing is held
+    /// back: other programs see it at once. A [`Writer`](crate::Writer) appends what it has gathered in the same way. Opens for writing, as [`OpenOptions::write`] does;
     /// [`File::write_at`] at a position is refused, [`File::set_len`] is not. Without this option, appends through all handles of one
     /// engine are ordered among themselves, gathered in memory, and written in large pieces at the end of the file as this engine last
     /// saw it.

@@ -85,7 +85,9 @@ fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
     shared.cache.loads.abandon(inode);
     let dirty_pages = inode.dirty.pages();
     if dirty_pages > 0 {
-        if dirty_pages <= CLOSE_PAGES_MAX || !shared.background.is_present() {
+        // Of a local engine in a foreign thread, its own thread writes them by the next sync, or at the engine's end.
+        let begins_here = dirty_pages <= CLOSE_PAGES_MAX || !shared.background.is_present();
+        if begins_here && !shared.driver.is_foreign() {
             // The background thread writes the pages that this submission leaves over, or that fail.
             writeback::begin(shared, inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
         }

@@ -81,7 +81,7 @@ impl File {
     /// overlap.
     ///
     /// # Errors
-    /// As [`File::write_at`]; with [`OpenOptions::append`](crate::OpenOptions::append) also what keeps earlier bytes of this engine off the
+    /// As [`File::write_at`]; a first part of the bytes may be in the file then. With [`OpenOptions::append`](crate::OpenOptions::append) also what keeps earlier bytes of this engine off the
     /// device, because the appended ones come behind them.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.writable(Operation::Write)?.append(bytes)
@@ -118,7 +118,7 @@ impl File {
         self.writable(Operation::Write)?.append_durable(bytes)
     }
 
-    /// Truncates the file, or extends it with zeros that take no room on the device. Blocks.
+    /// Truncates the file, or extends it with zeros, of which the last block at the most takes room on the device. Blocks.
     ///
     /// # Errors
     /// `PermissionDenied` when the file is not open for writing; what `ftruncate(2)` reports.

@@ -5,11 +5,11 @@
 //!   complete: pages clean, or dirty again and the error noted ─► unpinned ─► all waiters woken
 //! ```
 //!
-//! Owns: the list of writes in flight, the files with dirty pages, the number of these pages.
+//! Owns: the list of writes in flight, the files with dirty pages, the number of these pages, what dropped writers still hold.
 //! Does not own: which waiter takes a result (shared completion), which pages are written (writeback).
 //! Invariants: I3 a page is in one write at most; I4 a write keeps its pages pinned until the device is done with them; I7 a
 //! failed write leaves its pages dirty.
-//! Locks: `list` and `files`, not held while waiting, completing or waking; taken inside a file's `state`.
+//! Locks: `list`, `files` and `late`, not held while waiting, completing or waking; taken inside a file's `state`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,6 +40,8 @@ pub(crate) struct Writes {
     /// Files with dirty pages, kept alive as long as they have any.
     files: Mutex<BTreeMap<FileId, Arc<Inode>>>,
     dirty: DirtyTotal,
+    /// The file and the number of bytes of each dropped writer that a thread goes on with.
+    late: Mutex<Vec<(Arc<Inode>, usize)>>,
     /// Why pages were discarded of files without a handle, until the next flush of the engine reports it.
     lost: Mutex<Option<Cause>>,
     /// Number of completed writes: an exiting process waits while it grows.
@@ -59,6 +61,7 @@ impl Writes {
             next: AtomicU64::default(),
             list: Mutex::default(),
             files: Mutex::default(),
+            late: Mutex::default(),
             dirty: DirtyTotal::new(driver),
             lost: Mutex::default(),
             progress: AtomicU64::default(),
@@ -129,6 +132,27 @@ impl Writes {
             }
             Ended::GivenUp => unreachable!("only reads are given up"),
         }
+    }
+
+    /// Notes that a thread goes on with bytes of a dropped writer, until [`Writes::end_late`] has the same.
+    pub(crate) fn begin_late(&self, inode: &Arc<Inode>, length: usize) {
+        lock(&self.late).push((inode.clone(), length));
+    }
+
+    /// The engine has these bytes, or never will.
+    pub(crate) fn end_late(&self, inode: &Arc<Inode>, length: usize) {
+        let mut late = lock(&self.late);
+        let place = late.iter().position(|(other, bytes)| Arc::ptr_eq(other, inode) && *bytes == length);
+        let ended = place.map(|place| late.swap_remove(place));
+        drop(late);
+        // The inode takes locks of its own when dropped.
+        drop(ended);
+        self.note_progress();
+    }
+
+    /// Of dropped writers, what is not in the engine's memory yet.
+    pub(crate) fn late(&self) -> Vec<(Arc<Inode>, usize)> {
+        lock(&self.late).clone()
     }
 
     /// Notes that bytes were discarded of a file that may have no handle any more.

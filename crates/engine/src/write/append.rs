@@ -30,7 +30,13 @@ use crate::write::window_flush;
 impl Source {
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
         if self.appender.is_some() {
-            return self.all_appended(self.append_some(bytes)?, bytes.len());
+            let first = self.append_some(bytes)?;
+            let mut done = first.length_bytes;
+            // A full device, a limit and 2 GiB end a `write(2)` early; the next one has the rest, or the reason.
+            while done < bytes.len() {
+                done += self.append_some(&bytes[done..])?.length_bytes;
+            }
+            return Ok(first.offset_bytes);
         }
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
@@ -43,7 +49,12 @@ impl Source {
 
     pub(crate) async fn append_async(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
         if self.appender.is_some() {
-            return self.all_appended(self.append_some_async(bytes).await?, bytes.len());
+            let first = self.append_some_async(bytes).await?;
+            let mut done = first.length_bytes;
+            while done < bytes.len() {
+                done += self.append_some_async(&bytes[done..]).await?.length_bytes;
+            }
+            return Ok(first.offset_bytes);
         }
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
@@ -273,18 +284,6 @@ impl Source {
             ));
         }
         Ok(appended)
-    }
-
-    /// The offset of bytes of which all should have been appended.
-    fn all_appended(&self, appended: Appended, length: usize) -> Result<u64> {
-        if appended.length_bytes < length {
-            return Err(self.error(
-                Operation::Write,
-                appended.end_bytes(),
-                io::ErrorKind::StorageFull.into(),
-            ));
-        }
-        Ok(appended.offset_bytes)
     }
 
     /// The current end of the file; the cached one if this engine's dirty bytes extend the file.

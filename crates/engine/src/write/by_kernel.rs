@@ -73,7 +73,7 @@ impl Source {
         calls_after(write).await
     }
 
-    /// One `pwrite(2)`, or more where signals end it early.
+    /// One `pwrite(2)`, or more where it ends early.
     fn write_by_kernel(
         &self,
         inode: &Arc<Inode>,
@@ -92,15 +92,24 @@ impl Source {
         if part.is_empty() {
             return Err(self.error(Operation::Write, before_bytes.max(offset_bytes), ended()));
         }
-        let part_bytes = &bytes[..part.len() as usize];
+        let (part_bytes, mut why) = (&bytes[..part.len() as usize], ended());
         let written = self.change_by_kernel(inode, part_bytes, size_lock, || {
-            let (driver, route) = (&self.shared().driver, Route::Buffered);
-            let length_bytes = driver.write_blocking(&self.open, route, part_bytes, offset_bytes)?;
+            let (driver, mut length_bytes) = (&self.shared().driver, 0);
+            while length_bytes < part_bytes.len() {
+                let (rest, at_bytes) = (&part_bytes[length_bytes..], offset_bytes + length_bytes as u64);
+                match driver.write_blocking(&self.open, Route::Buffered, rest, at_bytes) {
+                    Ok(written_bytes) => length_bytes += written_bytes,
+                    Err(error) if length_bytes == 0 => return Err(error),
+                    Err(error) => {
+                        why = error;
+                        break;
+                    }
+                }
+            }
             Ok(Appended { offset_bytes, length_bytes })
         });
         inode.note_length_since(before_bytes);
         let done = written.map_err(failed)?.length_bytes;
-        let why = if done < part_bytes.len() { io::ErrorKind::StorageFull.into() } else { ended() };
         let stopped_by =
             (done < bytes.len()).then(|| self.error(Operation::Write, offset_bytes + done as u64, why));
         Ok(Accepted { bytes: done, stopped_by })

@@ -44,7 +44,7 @@ impl Source {
         calls_after(truncate).await
     }
 
-    /// Makes the file at least this long, with zeros that take no room on the device.
+    /// Makes the file at least this long, with zeros, of which the last block at the most takes room on the device.
     pub(crate) fn grow_to(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), end_page(length_bytes))?;

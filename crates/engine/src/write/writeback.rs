@@ -98,6 +98,8 @@ pub(crate) fn begin(
     runs_max: usize,
     awaited: Awaited,
 ) -> Begun {
+    // The submission would panic when the pages are taken, and nothing would complete them.
+    assert!(!shared.driver.is_foreign(), "a local engine writes back in the thread that built it");
     // Code of the program may wait for any of these writes: none runs before all of them are submitted.
     let _undisturbed = Undisturbed::enter();
     let mut begun =

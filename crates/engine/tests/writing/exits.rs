@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::AsyncWriteExt;
 use headwater::{Caching, Coherence, DriverKind, Engine, EvictionListener, File, IoMode, OpenOptions};
 use headwater_testkit::{ScratchDir, block_on, skip, spawn_self_with_env, watched};
 
@@ -35,11 +36,13 @@ fn what_is_not_synced_is_written_at_the_end() {
 }
 
 /// Goal: a process ends although a task that truncates its file is never polled again, and all bytes that the process wrote are
-/// there, since the truncate did not happen. Method: whole MiBs, whose writes the truncate waits for, and small parts before and behind them.
+/// there, since the truncate did not happen. Method: whole MiBs, whose writes the truncate waits for, small parts before and behind them, and a
+/// dropped writer of tasks, which waits for the truncate.
 #[test]
 fn a_truncate_that_was_left_keeps_no_process() {
     const CUT: &str = "HEADWATER_TEST_EXITS_CUT";
     const NAME: &str = "exits::a_truncate_that_was_left_keeps_no_process";
+    const BEHIND: u64 = 40 << 20;
     if let Ok(path) = std::env::var(CUT) {
         let mut options = OpenOptions::new();
         let file = options.caching(Caching::On).write(true).create(true).truncate(true).open(path).unwrap();
@@ -49,6 +52,9 @@ fn a_truncate_that_was_left_keeps_no_process() {
         }
         let mut truncate = Box::pin(file.set_len_async(4096));
         let polled = truncate.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut writer = file.async_writer().starting_at(BEHIND);
+        block_on(writer.write_all(b"dropped")).unwrap();
+        drop(writer);
         std::process::exit(if polled.is_pending() { 3 } else { 4 });
     }
     let directory = ScratchDir::on_target().unwrap();
@@ -69,6 +75,7 @@ fn a_truncate_that_was_left_keeps_no_process() {
             assert_eq!(&found[at..at + 5], b"dirty");
             assert!(found[at + (1 << 20)..at + (2 << 20)].iter().all(|&byte| byte == 7));
         }
+        assert_eq!(found.get(BEHIND as usize..), Some(&b"dropped"[..]));
         return;
     }
     panic!("no truncate was left under way");

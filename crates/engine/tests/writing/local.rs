@@ -4,6 +4,7 @@
 //! Does not own: writing as such, which is that of every engine.
 
 use std::io::{Read, SeekFrom, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -11,7 +12,7 @@ use futures_util::io::{AsyncSeekExt, AsyncWriteExt};
 use headwater::{ByteRange, Engine, File, Local, LocalEngine, OpenOptions};
 use headwater_testkit::{Pattern, ScratchDir, watched, with_seed};
 
-use crate::rig::drivers;
+use crate::rig::{drivers, uring_refusal};
 
 const PARTS: u64 = 40;
 const PART_BYTES: u64 = 70_001;
@@ -103,6 +104,40 @@ fn the_last_handle_writes_what_is_left() {
             }
         }
     });
+}
+
+/// Goal: a clone of a file that syncs or ends in a foreign thread panics there or writes nothing, as documented, and the owner syncs and
+/// ends as if nothing had been. Method: pages enough for requests.
+#[test]
+fn a_foreign_thread_leaves_no_page_in_flight() {
+    for round in 0..4 {
+        let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(round));
+        let engine = Engine::builder().memory(16 << 20).local().unwrap();
+        let file = open(&engine, &directory);
+        engine.block_on(async {
+            for part in 0..PARTS {
+                write_part(&file, pattern, part).await;
+            }
+        });
+        let clone = File::clone(&file);
+        let last = (round % 2 == 1).then_some(file);
+        let foreign = std::thread::spawn(move || {
+            if round < 2 {
+                let sync = catch_unwind(AssertUnwindSafe(|| clone.sync_data()));
+                assert_eq!(sync.is_err(), uring_refusal().is_none());
+            }
+        });
+        watched("a foreign thread", || foreign.join().unwrap());
+        watched("the owner", || {
+            if let Some(file) = &last {
+                file.sync_data().unwrap();
+                assert_eq!(engine.stats().cache.dirty_pages, 0);
+            }
+            drop(last);
+            drop(engine);
+        });
+        check(&directory, pattern);
+    }
 }
 
 /// Goal: readers and writers can be moved, and give their file back, in the thread that they cannot leave.

@@ -23,7 +23,7 @@ use crate::rig::{Rig, block_on, drivers};
 fn files_are_opened_as_by_std() {
     let Some(directory) = for_all() else { return };
     run_forked(move || {
-        give_up_rights(&directory);
+        give_up_rights(directory.path());
         let rig = Rig::sim(1);
         for bits in 0..32_u32 {
             let [write, append, truncate, create, read] = [0, 1, 2, 3, 4].map(|bit| bits >> bit & 1 == 1);
@@ -65,7 +65,7 @@ fn every_way_of_writing_agrees_with_a_vector() {
             fs::write(&path, vec![b'-'; 20_000]).unwrap();
             let given = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
             run_forked(|| {
-                give_up_rights(&directory);
+                give_up_rights(directory.path());
                 let rig = Rig::new(kind);
                 let mut options = OpenOptions::new();
                 let both = options.engine(&rig.engine).open_std(given).unwrap();
@@ -92,7 +92,7 @@ fn every_way_of_writing_agrees_with_a_vector() {
 fn logs_are_appended_to() {
     let Some(directory) = for_all() else { return };
     run_forked(|| {
-        give_up_rights(&directory);
+        give_up_rights(directory.path());
         let rig = Rig::sim(2);
         let mut options = OpenOptions::new();
         let log = options.engine(&rig.engine).append(true).open("file").unwrap();
@@ -170,7 +170,7 @@ fn kind_of<T>(outcome: headwater::Result<T>) -> ErrorKind {
 }
 
 /// A directory that all users may search and write to, with a file in it that all may write, and only root read.
-fn for_all() -> Option<ScratchDir> {
+pub(crate) fn for_all() -> Option<ScratchDir> {
     if !rustix::process::geteuid().is_root() {
         skip("only root can give up its rights");
         return None;
@@ -184,8 +184,8 @@ fn for_all() -> Option<ScratchDir> {
 }
 
 /// As a user without rights, in the directory: those above it may be closed to that user.
-fn give_up_rights(directory: &ScratchDir) {
-    std::env::set_current_dir(directory.path()).unwrap();
+pub(crate) fn give_up_rights(directory: &Path) {
+    std::env::set_current_dir(directory).unwrap();
     let user = rustix::process::Uid::from_raw(65_534);
     rustix::thread::set_thread_res_uid(user, user, user).unwrap();
     assert!(fs::File::open(Path::new("file")).is_err(), "the file can be read");

@@ -1,18 +1,21 @@
 //! Space: a file system that is full, really: nothing acknowledged is lost, and all is well when there is space again.
 //!
-//! Owns: small file systems, filled.
+//! Owns: small file systems, filled; the limit of the process for lengths of files.
 //! Does not own: other errors of devices.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use headwater::{DriverKind, Error, File, IoMode};
+use headwater::{DriverKind, Error, File, IoMode, OpenOptions};
 use headwater_testkit::{FileSystem, LoopMount, Pattern, make_cold, skip};
 use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::model::same;
-use crate::rig::{Rig, drivers, watched};
+use crate::only_written::{for_all, give_up_rights};
+use crate::rig::{Rig, block_on, drivers, watched};
 use crate::threads::open;
 
 /// Goal: a full ext4 is an error of a write or a sync, by name; what was acknowledged can be read meanwhile, and is on disk
@@ -26,6 +29,45 @@ fn ext4_is_full() {
 #[test]
 fn xfs_is_full() {
     is_full(FileSystem::Xfs, 300 << 20);
+}
+
+/// Goal: what the process's limit for lengths of files ends early is reported as that, not as a full device, and what lies below the limit is in
+/// the file. Method: a child that ignores the limit's signal; appends by `O_APPEND`, of threads and tasks, and of a handle that cannot read.
+#[test]
+fn the_limit_of_lengths_is_reported_by_name() {
+    const LIMITED: &str = "HEADWATER_TEST_SPACE_LIMITED";
+    const NAME: &str = "space::the_limit_of_lengths_is_reported_by_name";
+    if let Ok(directory) = std::env::var(LIMITED) {
+        return append_to_the_limit(Path::new(&directory));
+    }
+    let Some(directory) = for_all() else { return };
+    let mut child = Command::new("sh");
+    child.args(["-c", "trap '' XFSZ; exec \"$0\" --exact \"$1\""]).arg(std::env::current_exe().unwrap());
+    let output = child.arg(NAME).env(LIMITED, directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn append_to_the_limit(directory: &Path) {
+    const LIMIT: usize = 300_000;
+    let limit = Some(LIMIT as u64);
+    setrlimit(Resource::Fsize, Rlimit { current: limit, maximum: limit }).unwrap();
+    let bytes = vec![7; LIMIT + 100_000];
+    let contents = fs::File::open(directory.join("file")).unwrap();
+    give_up_rights(directory);
+    for way in ["thread", "task", "in place"] {
+        let file = OpenOptions::new().write(true).append(way != "in place").open("file").unwrap();
+        file.set_len(0).unwrap();
+        let appended = match way {
+            "task" => block_on(file.append_async(bytes.clone())),
+            _ => file.append(&bytes),
+        };
+        let error = appended.expect_err(way);
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{way}: {error}");
+        let mut found = Vec::new();
+        (&contents).read_to_end(&mut found).unwrap();
+        (&contents).rewind().unwrap();
+        assert!(found == [7; LIMIT], "{way}");
+    }
 }
 
 fn is_full(kind: FileSystem, size_bytes: u64) {

@@ -438,6 +438,14 @@ impl Driver {
         stats
     }
 
+    /// Whether this is a local driver in another thread than the one that built it, where submitting panics.
+    pub fn is_foreign(&self) -> bool {
+        let chosen = self.inner.chosen.get();
+        chosen.is_some_and(
+            |chosen| matches!(&chosen.queues[0].backend, Backend::Uring(uring) if uring.is_foreign()),
+        )
+    }
+
     /// # Panics
     /// On a local driver in another thread than its own.
     pub(crate) fn check_thread(&self) {

@@ -422,6 +422,11 @@ impl Uring {
     pub(crate) fn check_thread(&self) {
         self.shared.check_owner();
     }
+
+    /// Whether this is a local ring in another thread than its own.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.shared.is_foreign()
+    }
 }
 
 /// See [`Uring::drive_locally`].
