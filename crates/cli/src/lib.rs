@@ -35,6 +35,8 @@ mod tune;
 use std::process::ExitCode;
 
 use args::{Command, Internal, parse};
+use shared::complain::complain;
+use shared::output;
 
 /// Runs the command that the process was started with, and returns its exit code.
 pub fn run() -> ExitCode {
@@ -42,7 +44,7 @@ pub fn run() -> ExitCode {
         Ok(command) => command,
         Err(code) => return code,
     };
-    match command {
+    let code = match command {
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
@@ -55,5 +57,13 @@ pub fn run() -> ExitCode {
         Command::Completions(arguments) => manual::run_completions(&arguments, args::definition()),
         Command::Internal(Internal::BenchRow(arguments)) => bench::run_row(&arguments),
         Command::Internal(Internal::CpGuard(arguments)) => cp::run_guard(&arguments.path),
+    };
+    // What a server refuses of standard output is reported when it is closed.
+    match output::close() {
+        Err(text) if code == ExitCode::SUCCESS => {
+            complain(text);
+            ExitCode::FAILURE
+        }
+        _ => code,
     }
 }

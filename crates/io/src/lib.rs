@@ -72,4 +72,4 @@ pub use system::chunk_memory::OfferForm;
 pub use system::processors::{stay_on_processor, usable_processors};
 pub use system::reject::RejectReason;
 pub use system::signals::without_signals;
-pub use system::sys::{Direction, SyncScope, at_exit};
+pub use system::sys::{Direction, SyncScope, at_exit, close_file};

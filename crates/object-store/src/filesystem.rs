@@ -40,9 +40,8 @@ macro_rules! file_system {
         ///   What another program deletes keeps its space until the file is closed: ten to twenty seconds after its last use.
         /// - Reads need no thread of the executor's blocking pool. Writing, listing and deleting do, as they are
         ///   `LocalFileSystem`'s own.
-        /// - A get with `head`, and one of a file that is kept open, ask for the length and the times of the file in the executor's thread,
-        ///   and a file whose path the kernel knows is opened there. On a network file system that may take as long as its server takes to
-        ///   answer.
+        /// - Where the kernel knows a path and no server answers for the file, it is opened and asked for its length and times in the
+        ///   executor's thread; elsewhere by a thread of the store's own.
         /// - The bytes of a get with `head` are an error if the object has changed since; `get_ranges` of a folder is `NotFound`, as every get
         ///   of one is.
         #[derive(Clone, Debug)]
@@ -127,7 +126,7 @@ macro_rules! file_system {
                 let path = self.local.path_to_filesystem(location)?;
                 let wanted = if options.range.is_some() { Wanted::Named } else { Wanted::Unknown };
                 if options.head {
-                    let status = self.store.status(&path).map_err(error)?;
+                    let status = self.store.status(&path).await.map_err(error)?;
                     let meta = meta(location, status);
                     let range = requested(&options, &meta)?;
                     let (store, of) = (self.store.clone(), range.clone());

@@ -18,14 +18,20 @@ use crate::status::Status;
 pub(crate) struct Object {
     file: File,
     status: Status,
+    is_on_server: bool,
     ahead: Arc<Ahead>,
 }
 
 impl Object {
     /// The object of a file that was opened by its path.
     pub(crate) fn of(file: File, ahead: Arc<Ahead>) -> Object {
-        let status = file.opened_as().expect("a file with a path was opened").into();
-        Object { file, status, ahead }
+        let opened = file.opened_as().expect("a file with a path was opened");
+        Object { file, status: opened.into(), is_on_server: opened.is_on_server, ahead }
+    }
+
+    /// Whether a question about the file may last as long as a server takes to answer.
+    pub(crate) fn is_on_server(&self) -> bool {
+        self.is_on_server
     }
 
     /// What the file was when it was opened.

@@ -1,75 +1,111 @@
-//! Opening: a path becomes a file without the executor waiting for a device.
+//! Opening: a path becomes a file without the executor waiting for a device or a server.
 //!
 //! ```text
-//!   openat2(O_PATH, RESOLVE_CACHED) ─┬─ the kernel knows all of the path ─► opened here
-//!                                    └─ it has to ask a device ──────────► opened by a thread of ours ─► the task is woken
+//!   openat2(O_PATH, RESOLVE_CACHED) ─┬─ the kernel knows all of the path, on a file system that answers by itself ─► opened here
+//!                                    └─ it has to ask a device, or a server ──► opened by a thread of ours ─► the task is woken
 //! ```
 //!
-//! The probe takes two system calls, a tenth of what waking another thread does, and nearly always suffices. On a network file system the
-//! kernel may know a path and ask the server all the same when it opens the file: the executor then waits for that.
+//! The probe takes three system calls, a tenth of what waking another thread does, and nearly always suffices. Whether a file system without
+//! a device (tmpfs, Btrfs, overlayfs; NFS, FUSE) asks a server is known from its first file that was opened, from Linux 6.8 on.
 //!
-//! Owns: the choice, the threads.
+//! Owns: the choice, the threads, which file systems answer by themselves.
 //! Does not own: which files are opened (store).
-//! Locks: one around the queue, held across no system call but those of the condition variable. A forked child has a queue of its own.
+//! Locks: one around the queue, held across no system call but those of the condition variable. A forked child has a queue of its own. One
+//! around the mounts, tried once.
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use headwater::{Engine, File, OpenOptions};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags, major, makedev, openat2, statx,
+};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
 /// Opens a file for reading. May be dropped at any moment.
 pub(crate) async fn open(engine: &Engine, path: &Path) -> headwater::Result<File> {
-    match lookup(path) {
-        Lookup::Cached => open_here(engine, path),
-        Lookup::Unknown => open_elsewhere(engine.clone(), path.to_owned()).await,
+    if answers_at_once(path) {
+        return open_here(engine, path);
     }
+    let (engine, path) = (engine.clone(), path.to_owned());
+    elsewhere(move || open_here(&engine, &path)).await
 }
 
-/// Whether the kernel can tell without a device where a path leads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lookup {
-    /// It can, or can tell why it leads nowhere.
-    Cached,
-    Unknown,
-}
-
-fn lookup(path: &Path) -> Lookup {
+/// Whether the kernel can tell where a path leads, and what of, without a device or a server.
+pub(crate) fn answers_at_once(path: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
+        Ok(known) => is_answering(&known),
         // `AGAIN` is the answer; the others are those of kernels before 5.12 and of filters of system calls.
-        Err(Errno::AGAIN | Errno::NOSYS | Errno::INVAL | Errno::PERM) => Lookup::Unknown,
-        Ok(_) | Err(_) => Lookup::Cached,
+        Err(Errno::AGAIN | Errno::NOSYS | Errno::INVAL | Errno::PERM) => false,
+        // It leads nowhere, which the kernel knows.
+        Err(_) => true,
     }
 }
 
-fn open_here(engine: &Engine, path: &Path) -> headwater::Result<File> {
-    OpenOptions::new().engine(engine).open(path)
+/// Whether the file system of a file answers by itself. What cannot be found out at once may not.
+fn is_answering(file: &OwnedFd) -> bool {
+    let Ok(found) = statx(file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, MOUNT_ID) else {
+        return false;
+    };
+    let is_known = |mount| ANSWERING.try_lock().is_ok_and(|mounts| mounts.contains(&mount));
+    found.stx_dev_major != 0 || mount_of(&found).is_some_and(is_known)
 }
 
-async fn open_elsewhere(engine: Engine, path: PathBuf) -> headwater::Result<File> {
-    let (answer, opened) = oneshot::channel();
+/// The number of the mount that a file was reached by, which no other gets (Linux 6.8).
+fn mount_of(found: &Statx) -> Option<u64> {
+    (found.stx_mask & MOUNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+}
+
+/// Mounts without a device that answer by themselves.
+static ANSWERING: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+fn open_here(engine: &Engine, path: &Path) -> headwater::Result<File> {
+    let file = OpenOptions::new().engine(engine).open(path)?;
+    if let Some(opened) = file.opened_as()
+        && major(opened.device) == 0
+        && !opened.is_on_server
+        && let Ok(found) = statx(CWD, path, AtFlags::STATX_DONT_SYNC, MOUNT_ID)
+        && makedev(found.stx_dev_major, found.stx_dev_minor) == opened.device
+        && let Some(mount) = mount_of(&found)
+        && let Ok(mut mounts) = ANSWERING.try_lock()
+        && !mounts.contains(&mount)
+        && mounts.len() < MOUNTS_MAX
+    {
+        mounts.push(mount);
+    }
+    Ok(file)
+}
+
+/// What this work results in, in a thread of ours. It may run again in the calling thread, if that one fails. May be dropped at any moment.
+pub(crate) async fn elsewhere<T: Send + 'static>(work: impl Fn() -> T + Send + Sync + 'static) -> T {
+    let (answer, result) = oneshot::channel();
+    let work = Arc::new(work);
     let job: Job = {
-        let (engine, path) = (engine.clone(), path.clone());
-        // A dropped receiver: the task has given up, and the file is closed.
-        Box::new(move || drop(answer.send(open_here(&engine, &path))))
+        let work = work.clone();
+        // Without a receiver the task has given up; a file that was opened for it is closed.
+        Box::new(move || {
+            if !answer.is_closed() {
+                drop(answer.send(work()));
+            }
+        })
     };
     match Openers::of_this_process() {
         Some(openers) => openers.run(job),
         None => job(),
     }
-    match opened.await {
-        Ok(opened) => opened,
+    match result.await {
+        Ok(result) => result,
         // The thread has panicked.
-        Err(_) => open_here(&engine, &path),
+        Err(_) => work(),
     }
 }
 
@@ -173,6 +209,12 @@ const GENERATIONS: usize = 8;
 /// them. Idle ones end.
 const THREADS_MAX: usize = 64;
 
+/// `STATX_MNT_ID_UNIQUE` of `linux/stat.h`.
+const MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// More than a program reads from.
+const MOUNTS_MAX: usize = 256;
+
 /// Longer than between two openings of a query, shorter than a user looks at the list of threads.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -189,10 +231,10 @@ mod tests {
         std::fs::write(&path, b"abc").unwrap();
         let engine = Engine::builder().memory(8 << 20).build().unwrap();
         watched("opening", || {
-            let many: Vec<_> = (0..20).map(|_| open_elsewhere(engine.clone(), path.clone())).collect();
-            drop(open_elsewhere(engine.clone(), path.clone()));
+            let many: Vec<_> = (0..20).map(|_| open_elsewhere(&engine, &path)).collect();
+            drop(open_elsewhere(&engine, &path));
             block_on(futures_util::future::join_all(many)).into_iter().for_each(|file| assert!(file.is_ok()));
-            let missing = block_on(open_elsewhere(engine.clone(), folder.path().join("missing")));
+            let missing = block_on(open_elsewhere(&engine, &folder.path().join("missing")));
             assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
         });
         assert!(Openers::of_this_process().unwrap().lock().threads <= THREADS_MAX);
@@ -219,7 +261,12 @@ mod tests {
 
     fn open_by_thread(path: &Path) {
         let engine = Engine::builder().memory(8 << 20).build().unwrap();
-        assert!(block_on(open_elsewhere(engine, path.to_owned())).is_ok());
+        assert!(block_on(open_elsewhere(&engine, path)).is_ok());
+    }
+
+    fn open_elsewhere(engine: &Engine, path: &Path) -> impl Future<Output = headwater::Result<File>> {
+        let (engine, path) = (engine.clone(), path.to_owned());
+        elsewhere(move || open_here(&engine, &path))
     }
 
     fn open_in_descendants(path: &Path, generations: usize) {
@@ -260,8 +307,14 @@ mod tests {
         if openat2(CWD, "/", OFlags::PATH, Mode::empty(), ResolveFlags::CACHED).is_err() {
             return headwater_testkit::skip("the kernel does not tell what it knows of paths");
         }
+        // Where the folder is on no device, its mount is known from now on.
+        open_by_thread(&path);
+        let found = statx(CWD, &path, AtFlags::empty(), MOUNT_ID).unwrap();
+        if found.stx_dev_major == 0 && mount_of(&found).is_none() {
+            return headwater_testkit::skip("the kernel numbers no mounts");
+        }
         // A rename anywhere on the machine may make the kernel give up a lookup.
-        let is_cached = |path: &Path| (0..1000).any(|_| lookup(path) == Lookup::Cached);
+        let is_cached = |path: &Path| (0..1000).any(|_| answers_at_once(path));
         assert!(is_cached(&path) && is_cached(&missing));
     }
 }

@@ -39,7 +39,7 @@ impl Store {
     /// The object at a path.
     pub(crate) async fn open(&self, path: &Path) -> Result<Arc<Object>, Failure> {
         self.ahead.look()?;
-        if let Some(kept) = self.kept(path)? {
+        if let Some(kept) = self.kept(path).await? {
             return Ok(kept);
         }
         let object = Arc::new(Object::of(self.open_anew(path).await?, self.ahead.clone()));
@@ -56,23 +56,13 @@ impl Store {
         Ok(object)
     }
 
-    /// Length and times of the object at a path, from the server of a network file system too: one system call, in the calling thread. It
-    /// waits where the kernel knows nothing of the path and has to ask a device; to find that out first, as openings do, takes two more
-    /// calls each time.
-    pub(crate) fn status(&self, path: &Path) -> Result<Status, Failure> {
-        match statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS) {
-            Ok(found) if FileType::from_raw_mode(found.stx_mode.into()).is_dir() => {
-                Err(Failure::folder(path))
-            }
-            Ok(found) => Ok(Status::from(&found)),
-            // Sandboxes older than the call forbid it with either error.
-            Err(Errno::NOSYS | Errno::PERM) => match std::fs::metadata(path) {
-                Ok(metadata) if metadata.is_dir() => Err(Failure::folder(path)),
-                Ok(metadata) => Ok(Status::from(&metadata)),
-                Err(error) => Err(Failure::of_metadata(path, error)),
-            },
-            Err(error) => Err(Failure::of_metadata(path, error.into())),
+    /// Length and times of the object at a path, from the server of a network file system too.
+    pub(crate) async fn status(&self, path: &Path) -> Result<Status, Failure> {
+        if opening::answers_at_once(path) {
+            return status(path);
         }
+        let path = path.to_owned();
+        opening::elsewhere(move || status(&path)).await
     }
 
     /// Closes the file of a path that is about to lead elsewhere, or does since now.
@@ -81,12 +71,17 @@ impl Store {
     }
 
     /// The kept file, if the path still leads to it.
-    fn kept(&self, path: &Path) -> Result<Option<Arc<Object>>, Failure> {
+    async fn kept(&self, path: &Path) -> Result<Option<Arc<Object>>, Failure> {
         let Some(kept) = self.files.find(path) else { return Ok(None) };
         // First its pages: two writes within one tick of the kernel's clock may have the same time. It fails where the file is stale, as
         // one that another machine has replaced.
-        let is_fresh = kept.refresh().is_ok();
-        let now = self.status(path);
+        let look = |kept: &Object, path: &Path| (kept.refresh().is_ok(), status(path));
+        let (is_fresh, now) = if kept.is_on_server() {
+            let (kept, path) = (kept.clone(), path.to_owned());
+            opening::elsewhere(move || look(&kept, &path)).await
+        } else {
+            look(&kept, path)
+        };
         if is_fresh && matches!(&now, Ok(now) if *now == kept.status()) {
             return Ok(Some(kept));
         }
@@ -102,6 +97,21 @@ impl Store {
             }
             opened => Ok(opened?),
         }
+    }
+}
+
+/// One system call, in the calling thread.
+fn status(path: &Path) -> Result<Status, Failure> {
+    match statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS) {
+        Ok(found) if FileType::from_raw_mode(found.stx_mode.into()).is_dir() => Err(Failure::folder(path)),
+        Ok(found) => Ok(Status::from(&found)),
+        // Sandboxes older than the call forbid it with either error.
+        Err(Errno::NOSYS | Errno::PERM) => match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Err(Failure::folder(path)),
+            Ok(metadata) => Ok(Status::from(&metadata)),
+            Err(error) => Err(Failure::of_metadata(path, error)),
+        },
+        Err(error) => Err(Failure::of_metadata(path, error.into())),
     }
 }
 

@@ -36,27 +36,33 @@ pub(super) fn permit(
     metadata: &Metadata,
     target: &File,
     directory: &Path,
+    kept: Kept,
 ) -> io::Result<()> {
     let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
-    set_mode(target, mode(source, metadata) & !withheld)
+    set_mode(target, mode(source, metadata) & !withheld, kept)
 }
 
-/// Sets the permissions of a new file. On a file system that has none it keeps those that it has.
-fn set_mode(target: &File, bits: u32) -> io::Result<()> {
-    let set = target.set_permissions(Permissions::from_mode(bits));
-    set.or_else(|error| match Errno::from_io_error(&error) {
-        Some(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        _ => Err(error),
-    })
+/// Sets the permissions. On a file system that has none the file keeps those that it has.
+fn set_mode(target: &File, bits: u32, kept: Kept) -> io::Result<()> {
+    match rustix::fs::fchmod(target, Mode::from_raw_mode(bits)) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) if kept.forgives(error, Holder::Open(target.as_fd())) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Gives the copy of a stream the permissions of a new file in `directory`, less those that the stream does not have.
 ///
 /// # Errors
 /// What the system calls report.
-pub(super) fn permit_stream(stream: &Metadata, target: &File, directory: &Path) -> io::Result<()> {
+pub(super) fn permit_stream(
+    stream: &Metadata,
+    target: &File,
+    directory: &Path,
+    kept: Kept,
+) -> io::Result<()> {
     let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
-    set_mode(target, stream.mode() & 0o666 & !withheld)
+    set_mode(target, stream.mode() & 0o666 & !withheld, kept)
 }
 
 /// Which attributes are those of the source.
@@ -68,6 +74,9 @@ pub(super) struct Kept {
     xattr: bool,
     /// Whether a copy fails that cannot have one of them: not if they are only among all that is kept.
     needs_xattr: bool,
+    /// Whether this command has made what gets them. Where it belongs to another user nevertheless, the file system has owners of its own choice
+    /// (vfat, exFAT, SMB), and what that refuses is left out.
+    is_new: bool,
 }
 
 impl Kept {
@@ -78,7 +87,18 @@ impl Kept {
             timestamps: arguments.keeps(Attribute::Timestamps),
             xattr: arguments.keeps(Attribute::Xattr),
             needs_xattr: arguments.preserve.contains(&Attribute::Xattr),
+            is_new: true,
         }
+    }
+
+    /// For a file or a directory that was there before.
+    pub(super) fn of_existing(self) -> Kept {
+        Kept { is_new: false, ..self }
+    }
+
+    /// Whether a refusal is the file system's, and no reason to fail.
+    fn forgives(self, error: Errno, target: Holder<'_>) -> bool {
+        self.is_new && error == Errno::PERM && target.is_of_another()
     }
 
     pub(super) fn is_any(self) -> bool {
@@ -106,6 +126,7 @@ pub(super) fn set_on_directory(
     kept: Kept,
 ) -> io::Result<()> {
     let mut bits = metadata.permissions().mode() & DIRECTORY_BITS;
+    let kept = if is_new { kept } else { kept.of_existing() };
     if kept.ownership {
         give(metadata, target)?;
     }
@@ -117,8 +138,8 @@ pub(super) fn set_on_directory(
         }
         // As GNU cp: bits of the source's own replace what the directory around has given, and else that stays.
         let inherited = if bits > PERMISSION_BITS { 0 } else { copy.permissions().mode() & SETGID_BIT };
-        Holder::Open(target.as_fd()).remove_lists()?;
-        target.set_permissions(Permissions::from_mode(bits | inherited))?;
+        Holder::Open(target.as_fd()).remove_lists(kept)?;
+        set_mode(target, bits | inherited, kept)?;
     } else if is_new {
         // Whether what is made in it inherits its group is the choice of the directory around it.
         let made = target.metadata()?.permissions().mode() & ALL_BITS;
@@ -126,7 +147,7 @@ pub(super) fn set_on_directory(
         let withheld = withheld(|buffer| fgetxattr(target, DEFAULT_LIST, buffer))?;
         let wanted = bits & !SETGID_BIT & !withheld | made & SETGID_BIT;
         if made != wanted {
-            target.set_permissions(Permissions::from_mode(wanted))?;
+            set_mode(target, wanted, kept)?;
         }
     }
     copy_extended(Holder::Open(source.as_fd()), Holder::Open(target.as_fd()), kept)?;
@@ -141,12 +162,13 @@ pub(super) fn set_on_node(source: &Path, metadata: &Metadata, target: &Path, kep
     if kept.ownership {
         let ids = (Some(Uid::from_raw(metadata.uid())), Some(Gid::from_raw(metadata.gid())));
         match rustix::fs::chownat(CWD, target, ids.0, ids.1, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(()) | Err(Errno::PERM) => {}
+            // Nor is an owner given that this user namespace does not have.
+            Ok(()) | Err(Errno::PERM | Errno::INVAL) => {}
             Err(error) => return Err(error.into()),
         }
     }
     if kept.mode && !metadata.is_symlink() {
-        Holder::Named(target).remove_lists()?;
+        Holder::Named(target).remove_lists(kept)?;
         std::fs::set_permissions(target, Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
     }
     copy_extended(Holder::Named(source), Holder::Named(target), kept)?;
@@ -169,7 +191,8 @@ fn times(metadata: &Metadata) -> io::Result<FileTimes> {
 fn give(metadata: &Metadata, target: &File) -> io::Result<()> {
     let [user, group] = [metadata.uid(), metadata.gid()];
     match std::os::unix::fs::fchown(target, Some(user), Some(group)) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+        // Forbidden, or without that owner in this user namespace.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::PERM | Errno::INVAL)) => {
             // The group alone, if this user is in it.
             let _ = std::os::unix::fs::fchown(target, None, Some(group));
             Ok(())
@@ -189,9 +212,9 @@ pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, ke
     if kept.mode {
         let is_same_owner = target.metadata().is_ok_and(|copy| owners(&copy) == owners(metadata));
         let is_whole = source.kind() == FileKind::Regular && is_same_owner;
-        Holder::Open(target.as_fd()).remove_lists()?;
+        Holder::Open(target.as_fd()).remove_lists(kept)?;
         let bits = if is_whole { metadata.mode() & ALL_BITS } else { mode(source, metadata) };
-        target.set_permissions(Permissions::from_mode(bits))?;
+        set_mode(target, bits, kept)?;
     }
     if source.kind() == FileKind::Regular {
         copy_extended(Holder::Open(source.buffered()), Holder::Open(target.as_fd()), kept)?;
@@ -204,7 +227,14 @@ pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, ke
 /// # Errors
 /// What the system calls report.
 pub(super) fn keep_times(metadata: &Metadata, target: &File, kept: Kept) -> io::Result<()> {
-    if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
+    if !kept.timestamps {
+        return Ok(());
+    }
+    let set = target.set_times(times(metadata)?);
+    set.or_else(|error| match Errno::from_io_error(&error) {
+        Some(errno) if kept.forgives(errno, Holder::Open(target.as_fd())) => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// Gives the copy of a stream the attributes of the stream that are kept.
@@ -221,8 +251,8 @@ pub(super) fn preserve_of_stream(
         give(metadata, target)?;
     }
     if kept.mode {
-        Holder::Open(target.as_fd()).remove_lists()?;
-        target.set_permissions(Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
+        Holder::Open(target.as_fd()).remove_lists(kept)?;
+        set_mode(target, metadata.mode() & PERMISSION_BITS, kept)?;
     }
     copy_extended(Holder::Named(path), Holder::Open(target.as_fd()), kept)?;
     keep_times(metadata, target, kept)
@@ -264,13 +294,16 @@ fn withheld(list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result
 /// The permissions that a list in the kernel's form (`linux/posix_acl_xattr.h`) gives at most: those of the owner, of all groups and further
 /// users together, and of others.
 fn permitted(list: &[u8]) -> u32 {
-    let entries = list.get(LIST_HEADER_BYTES..).unwrap_or_default().chunks_exact(LIST_ENTRY_BYTES);
-    let of = |wanted: u16| {
-        let mut found = entries.clone().filter(|entry| entry[..2] == wanted.to_le_bytes());
-        found.next().map(|entry| u32::from(entry[2]) & 7)
-    };
+    let of = |wanted| entry_of(list, wanted);
     let group = of(MASK_ENTRY).or_else(|| of(GROUP_ENTRY));
     of(OWNER_ENTRY).unwrap_or(0) << 6 | group.unwrap_or(0) << 3 | of(OTHERS_ENTRY).unwrap_or(0)
+}
+
+/// The permissions in the first entry of a list with this tag.
+fn entry_of(list: &[u8], wanted: u16) -> Option<u32> {
+    let mut entries = list.get(LIST_HEADER_BYTES..).unwrap_or_default().chunks_exact(LIST_ENTRY_BYTES);
+    let found = entries.find(|entry| entry[..2] == wanted.to_le_bytes());
+    found.map(|entry| u32::from(entry[2]) & 7)
 }
 
 /// What has extended attributes.
@@ -303,9 +336,30 @@ impl Holder<'_> {
         }
     }
 
+    /// Whether it belongs to another user: what this user has made does where the file system has owners of its own choice.
+    fn is_of_another(self) -> bool {
+        let found = match self {
+            Holder::Open(file) => rustix::fs::fstat(file),
+            Holder::Named(path) => rustix::fs::lstat(path),
+        };
+        found.is_ok_and(|found| found.st_uid != rustix::process::geteuid().as_raw())
+    }
+
+    /// Takes from the group what a list that it cannot have gives to others at most: the permissions of a file with a list have its mask in the
+    /// place of the group's.
+    fn keep_group_out(self, list: &[u8]) -> io::Result<()> {
+        let refused = !(entry_of(list, GROUP_ENTRY).unwrap_or(0) << 3) & 0o070;
+        let mode = |mode: u32| Mode::from_raw_mode(mode & ALL_BITS & !refused);
+        match self {
+            Holder::Open(file) => rustix::fs::fchmod(file, mode(rustix::fs::fstat(file)?.st_mode))?,
+            Holder::Named(path) => rustix::fs::chmod(path, mode(rustix::fs::lstat(path)?.st_mode))?,
+        }
+        Ok(())
+    }
+
     /// Removes the access control lists that the directory has given it: they would let in what the source keeps out.
-    fn remove_lists(self) -> io::Result<()> {
-        for name in [c"system.posix_acl_access", DEFAULT_LIST] {
+    fn remove_lists(self, kept: Kept) -> io::Result<()> {
+        for name in [ACCESS_LIST, DEFAULT_LIST] {
             let removed = match self {
                 Holder::Open(file) => fremovexattr(file, name),
                 Holder::Named(path) => lremovexattr(path, name),
@@ -315,6 +369,7 @@ impl Holder<'_> {
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 // Only directories have default lists.
                 Err(Errno::ACCESS | Errno::PERM | Errno::INVAL) if name == DEFAULT_LIST => {}
+                Err(error) if kept.forgives(error, self) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -337,20 +392,34 @@ fn copy_extended(source: Holder<'_>, target: Holder<'_>, kept: Kept) -> io::Resu
             continue;
         }
         let name = CString::from_vec_with_nul(name.to_vec()).map_err(|_| Errno::INVAL)?;
-        let copied = whole(|buffer| source.get(&name, buffer)).and_then(|value| target.set(&name, &value));
-        match copied {
+        let value = match whole(|buffer| source.get(&name, buffer)) {
             // Taken away meanwhile.
-            Ok(()) | Err(Errno::NODATA) => {}
-            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS)
-                if !kept.needs_xattr || !name.as_bytes().starts_with(b"user.") => {}
+            Err(Errno::NODATA) => continue,
+            value => value?,
+        };
+        match target.set(&name, &value) {
+            Ok(()) => {}
+            Err(error) if is_for_another_place(error) && *name == *ACCESS_LIST => {
+                target.keep_group_out(&value)?;
+            }
+            Err(error)
+                if is_for_another_place(error)
+                    && !(kept.needs_xattr && name.as_bytes().starts_with(b"user.")) => {}
             Err(error) => {
                 let text =
                     format!("its extended attribute {} cannot be set: {error}", name.to_string_lossy());
-                return Err(io::Error::new(io::Error::from(error).kind(), text));
+                return Err(io::Error::other(text));
             }
         }
     }
     Ok(())
+}
+
+/// Whether an attribute is refused for what the file system is: it has none of that kind, or none that large (ext4: 4 KiB).
+fn is_for_another_place(error: Errno) -> bool {
+    let of_kind = [Errno::OPNOTSUPP, Errno::PERM, Errno::ACCESS];
+    let of_size = [Errno::NOSPC, Errno::DQUOT, Errno::TOOBIG, Errno::RANGE, Errno::INVAL];
+    of_kind.contains(&error) || of_size.contains(&error)
 }
 
 /// The whole result of a call, in a buffer that grows until the result fits.
@@ -366,6 +435,9 @@ fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::R
         }
     }
 }
+
+/// The access control list of a file.
+const ACCESS_LIST: &CStr = c"system.posix_acl_access";
 
 /// The access control list that a directory gives to what is made in it.
 const DEFAULT_LIST: &CStr = c"system.posix_acl_default";

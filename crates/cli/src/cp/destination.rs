@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use headwater::ring::{self, DirectIo, OpenFile};
+use headwater_io::FileSystem;
 use os_display::Quotable;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, StatVfs, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -49,6 +50,12 @@ pub(super) enum Replace {
     Linked,
     /// Also a regular file that is write-protected.
     Forced,
+}
+
+/// Whether a server may refuse what was written (a quota, an upload) only once it is sent: that has to be known before the copy takes the place
+/// of another file.
+pub(super) fn must_settle(target: &OpenFile) -> bool {
+    matches!(target.file_system(), FileSystem::Network | FileSystem::User)
 }
 
 impl Destination {

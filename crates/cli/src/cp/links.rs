@@ -8,24 +8,32 @@
 //! Does not own: whether hard links are kept, which destinations are refused.
 
 use std::collections::HashMap;
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The copies of sources that may come again, by device and inode.
 #[derive(Default)]
 pub(super) struct Links {
-    copies: HashMap<FileId, PathBuf>,
+    copies: HashMap<FileId, Copy>,
+}
+
+struct Copy {
+    path: PathBuf,
+    id: FileId,
 }
 
 impl Links {
     pub(super) fn note(&mut self, source: &Metadata, copy: &Path) {
-        self.copies.insert(id(source), copy.to_owned());
+        if let Ok(made) = fs::symlink_metadata(copy) {
+            self.copies.insert(id(source), Copy { path: copy.to_owned(), id: id(&made) });
+        }
     }
 
-    /// The copy that was made of a file under another of its names.
+    /// The copy that was made of a file under another of its names, unless another file has come in its place since.
     pub(super) fn copy_of(&self, source: &Metadata) -> Option<&Path> {
-        self.copies.get(&id(source)).map(PathBuf::as_path)
+        let copy = self.copies.get(&id(source))?;
+        fs::symlink_metadata(&copy.path).is_ok_and(|now| id(&now) == copy.id).then_some(&*copy.path)
     }
 }
 

@@ -49,7 +49,7 @@ use crate::shared::output::{self, JsonTo};
 use crate::shared::units::readable;
 use arguments::Attribute;
 use attributes::Kept;
-use destination::{Destination, Replace, Unfinished, sync_directory_of};
+use destination::{Destination, Replace, Unfinished, must_settle, sync_directory_of};
 use entry::Entry;
 use failure::{Failure, Side};
 use kernel_copy::{Bytes, copy_by_kernel, through_kernel};
@@ -355,7 +355,7 @@ impl Copier<'_> {
     ) -> Result<(), Failure> {
         self.set_attributes(source, destination, unfinished).map_err(Failure::of_target)?;
         let (file, sync) = (unfinished.file(), self.arguments.sync);
-        if sync || self.arguments.verify {
+        if sync || self.arguments.verify || must_settle(target) {
             file.sync_all().map_err(Failure::of_target)?;
         }
         if self.arguments.verify {
@@ -377,10 +377,11 @@ impl Copier<'_> {
         unfinished: &Unfinished,
     ) -> io::Result<()> {
         let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
+        let kept = if unfinished.is_in_place() { self.kept.of_existing() } else { self.kept };
         if !unfinished.is_in_place() {
-            attributes::permit(open, metadata, file, destination.directory())?;
+            attributes::permit(open, metadata, file, destination.directory(), kept)?;
         }
-        attributes::preserve(open, metadata, file, self.kept).map_err(|error| {
+        attributes::preserve(open, metadata, file, kept).map_err(|error| {
             if !unfinished.is_in_place() {
                 return error;
             }

@@ -19,6 +19,10 @@ use crate::shared::units::readable;
 /// # Errors
 /// `ENOSPC` and its like.
 pub(super) fn reserve(target: &OpenFile, runs: &[ByteRange]) -> Result<(), Failure> {
+    // Btrfs compresses nothing that is written into such space.
+    if rustix::fs::fstatfs(target.buffered()).is_ok_and(|status| status.f_type as u32 == BTRFS) {
+        return Ok(());
+    }
     // Of files in memory, that would fill them with zeros first.
     let runs = runs.iter().filter(|run| target.direct().is_some() && run.len() >= RESERVED_BYTES_MIN);
     for run in runs {
@@ -56,6 +60,9 @@ pub(super) fn missing(source: &Source<'_>, destination: &Destination, taken_byte
 pub(super) fn no_space(destination: &Destination) -> String {
     format!("no space left in {}", destination.directory().maybe_quote())
 }
+
+/// `BTRFS_SUPER_MAGIC` of `linux/magic.h`.
+const BTRFS: u32 = 0x9123_683E;
 
 /// Shorter runs are not allocated ahead: they fit between others.
 const RESERVED_BYTES_MIN: u64 = 1 << 20;

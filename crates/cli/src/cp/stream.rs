@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use os_display::Quotable;
 
-use super::destination::Destination;
+use super::destination::{Destination, must_settle};
 use super::failure::{Failure, Side};
 use super::kernel_copy::COPY_BYTES;
 use super::progress::Progress;
@@ -45,7 +45,8 @@ pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Resu
     if copier.entry.in_place {
         file.set_len(0).map_err(unwritten)?;
     } else {
-        attributes::permit_stream(&metadata, file, destination.directory()).map_err(unwritten)?;
+        let directory = destination.directory();
+        attributes::permit_stream(&metadata, file, directory, copier.kept).map_err(unwritten)?;
     }
     copier.progress.begin("copying", path, None);
     let copied = copy_bytes(&stream, file, copier.arguments.sparse, &copier.progress);
@@ -61,8 +62,10 @@ pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Resu
         }
     })?;
     (copier.entry.copied_bytes, copier.entry.length_bytes) = (copied_bytes, copied_bytes);
-    attributes::preserve_of_stream(path, &metadata, file, copier.kept).map_err(unwritten)?;
-    if copier.arguments.sync {
+    let kept = if copier.entry.in_place { copier.kept.of_existing() } else { copier.kept };
+    attributes::preserve_of_stream(path, &metadata, file, kept).map_err(unwritten)?;
+    let target = unfinished.open_again().map_err(unwritten)?;
+    if copier.arguments.sync || must_settle(&target) {
         file.sync_all().map_err(unwritten)?;
     }
     if copier.name(&destination, unfinished).map_err(unwritten)? {

@@ -44,7 +44,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             true => {
                 let (from, to) = (source.maybe_quote(), target.maybe_quote());
                 let text = format!("failed to copy {from}: {to} lies in it");
-                self.note(source, &target, |_| Err(text));
+                self.note(source, &target, |_, _| Err(text));
             }
         }
     }
@@ -61,14 +61,21 @@ impl<'a, 'b> Walk<'a, 'b> {
                 let copied = self.copier.copy_noted(source, target);
                 (self.on_copied)(copied);
             }
-            Ok(metadata) => self.note(source, &target, |walk| walk.make(source, &target, &metadata)),
-            Err(text) => self.note(source, &target, |_| Err(text)),
+            Ok(metadata) => {
+                self.note(source, &target, |walk, entry| walk.make(source, &target, &metadata, entry));
+            }
+            Err(text) => self.note(source, &target, |_, _| Err(text)),
         }
     }
 
-    fn note(&mut self, source: &Path, target: &Path, make: impl FnOnce(&mut Self) -> Result<(), String>) {
-        let entry = self.copier.begin_entry(source, target);
-        let made = make(self);
+    fn note(
+        &mut self,
+        source: &Path,
+        target: &Path,
+        make: impl FnOnce(&mut Self, &mut Entry) -> Result<(), String>,
+    ) {
+        let mut entry = self.copier.begin_entry(source, target);
+        let made = make(self, &mut entry);
         (self.on_copied)(Copied { entry, made });
     }
 
@@ -81,7 +88,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         let begun = self.begin_directory(source, target, metadata);
         let (entries, is_new) = match begun {
             Ok(begun) => begun,
-            Err(text) => return self.note(source, target, |_| Err(text)),
+            Err(text) => return self.note(source, target, |_, _| Err(text)),
         };
         let shown = self.show_directory(source, target, is_new);
         self.copier.depth += 1;
@@ -155,11 +162,16 @@ impl<'a, 'b> Walk<'a, 'b> {
     }
 
     /// Makes what is neither file nor directory.
-    fn make(&mut self, source: &Path, target: &Path, metadata: &Metadata) -> Result<(), String> {
-        if self.copier.arguments.no_clobber && fs::symlink_metadata(target).is_ok() {
-            return Ok(());
-        }
-        if self.copier.is_made(target, metadata) {
+    fn make(
+        &mut self,
+        source: &Path,
+        target: &Path,
+        metadata: &Metadata,
+        entry: &mut Entry,
+    ) -> Result<(), String> {
+        let is_kept = self.copier.arguments.no_clobber && fs::symlink_metadata(target).is_ok();
+        if is_kept || self.copier.is_made(target, metadata) {
+            entry.skipped = true;
             return Ok(());
         }
         self.copier.check_made(source, target)?;
@@ -172,6 +184,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists && self.copier.arguments.no_clobber =>
             {
+                entry.skipped = true;
                 return Ok(());
             }
             // A link to a directory is none.

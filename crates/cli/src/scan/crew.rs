@@ -120,6 +120,9 @@ impl Numbered {
 impl Outcomes<'_> {
     /// Reports an outcome once all before it are reported.
     fn tell(&mut self, index: usize, outcome: Outcome) -> Result<(), Stopped> {
+        if self.error.is_some() {
+            return Err(Stopped);
+        }
         self.waiting.insert(index, outcome);
         while let Some(outcome) = self.waiting.remove(&self.next) {
             self.next += 1;

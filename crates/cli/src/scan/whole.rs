@@ -85,7 +85,8 @@ impl Input {
             self.become_buffered()?;
         }
         match self.read_range(range, buffer) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+            // The second also where the file system meets bytes of others in the page cache (XFS); a device that cannot read says so again.
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::IO)) => {
                 self.become_buffered()?;
                 self.read_range(range, buffer)
             }

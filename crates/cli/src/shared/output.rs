@@ -7,10 +7,12 @@
 //! Owns: the option `--json`, when files are checked before the work, the writing after it.
 //! Does not own: texts and reports, the check itself (`headwater-measure`).
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use headwater_io::close_file;
 use headwater_measure::{Shown, result_file, standard};
 use os_display::Quotable;
 use serde::Serialize;
@@ -162,7 +164,23 @@ pub(crate) fn unwritten(error: &io::Error) -> String {
 /// # Errors
 /// One sentence for the user.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.maybe_quote()))
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(text.as_bytes())?;
+        close_file(file.into())
+    };
+    write().map_err(|error| format!("failed to write {}: {error}", path.maybe_quote()))
+}
+
+/// Closes a duplicate of standard output: a file system that sends what was written only then (NFS, SMB, FUSE) reports here what it could
+/// not.
+///
+/// # Errors
+/// One sentence for the user.
+pub(crate) fn close() -> Result<(), String> {
+    // One that was closed from the start has been reported by those that have results.
+    let Ok(output) = standard::output() else { return Ok(()) };
+    close_file(output.into()).map_err(|error| unwritten(&error))
 }
 
 /// Checks before the work that a file can be written to after it, and leaves what is there as it is.

@@ -308,7 +308,7 @@ fn fill(file: &mut File, size_bytes: u64, fitting: Fitting, on_written: OnWritte
 }
 
 /// Bytes that no device compresses.
-fn scramble(offset_bytes: u64, block: &mut [u8]) {
+pub(crate) fn scramble(offset_bytes: u64, block: &mut [u8]) {
     let (words, _) = block.as_chunks_mut::<8>();
     for (index, word) in (offset_bytes / 8..).zip(words) {
         *word = mixed(index).to_le_bytes();

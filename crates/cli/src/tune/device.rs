@@ -32,6 +32,7 @@ use os_display::Quotable;
 
 use super::setting::{Measured, Setting};
 use crate::shared::random::mixed;
+use crate::shared::target::scramble;
 use crate::shared::units::readable;
 
 /// The access pattern and direction of requests.
@@ -113,8 +114,8 @@ impl Device {
         slice: Duration,
     ) -> Result<Measured, String> {
         assert!(setting.size_bytes <= self.bytes, "a request fits the file");
+        let memory = self.memory(order, setting)?;
         let started = Instant::now();
-        let memory = self.memory(setting)?;
         let (local, shown) = (&self.local, self.shown.clone());
         let mut run = Run {
             order,
@@ -143,9 +144,18 @@ impl Device {
         })
     }
 
-    fn memory(&self, setting: Setting) -> Result<VecDeque<Extents>, String> {
+    fn memory(&self, order: Order, setting: Setting) -> Result<VecDeque<Extents>, String> {
         let allocate = |_| self.arena.allocate_run(setting.size_bytes as usize, Urgency::Demand);
-        let memory: Option<VecDeque<Extents>> = (0..setting.depth).map(allocate).collect();
+        let mut memory: Option<VecDeque<Extents>> = (0..setting.depth).map(allocate).collect();
+        if order == Order::Write {
+            let (mut offset_bytes, mut block) = (0, Vec::new());
+            for extent in memory.iter_mut().flatten().flatten() {
+                block.resize(extent.len(), 0);
+                scramble(offset_bytes, &mut block);
+                extent.store(0, &block);
+                offset_bytes += extent.len() as u64;
+            }
+        }
         memory.ok_or_else(|| {
             let (shown, setting) = (&self.shown, setting.words());
             format!("failed to measure {shown}: others took the memory for {setting} meanwhile")

@@ -1,5 +1,5 @@
 //! Closed: standard input, output and error that the shell closed (`>&-`), each for itself; an output that is full; a reader that leaves
-//! while a command measures.
+//! while a command measures or scans.
 //!
 //! Owns: that results are not lost without a word, and that what needs none of the three works.
 //! Does not own: data for which there is no room, and pipes of other commands (see `cat`, `scan`, `stat`).
@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use headwater::testing::uring_refusal;
 use headwater_testkit::ScratchDir;
@@ -260,5 +261,23 @@ fn json_is_not_lost_with_the_text() {
         let written = fs::read(scratch.path().join("out")).expect(command);
         assert!(serde_json::from_slice::<serde_json::Value>(&written).is_ok(), "{command}");
         fs::remove_file(scratch.path().join("out")).unwrap();
+    }
+}
+
+/// Goal: where nothing reads the lines any more, no file is said to be unreadable. Method: a reader that takes one line, of files that many
+/// threads read.
+#[test]
+fn a_reader_that_leaves_is_no_error_of_files() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let names: Vec<String> = (0..300).map(|number| format!("{number:03}")).collect();
+    names.iter().for_each(|name| fs::write(scratch.path().join(name), vec![7; 1 << 20]).unwrap());
+    for _ in 0..5 {
+        let mut scan = headwater();
+        scan.args(["scan", "--hash", "crc32c"]).args(&names).current_dir(scratch.path());
+        let mut child = scan.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0; 10]).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(text(&output.stderr), "");
+        assert!(!output.status.success());
     }
 }

@@ -5,13 +5,14 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use headwater_testkit::{ScratchDir, skip};
+use headwater_testkit::{FileSystem, LoopMount, ScratchDir, lack, skip};
 
 use crate::cp_tree::{listing, make_tree};
-use crate::{run, text, utf8};
+use crate::{copy_command, run, text, utf8};
 
 /// The name of an access control list, and of one that a directory gives to what is made in it.
 const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
@@ -146,3 +147,82 @@ const OTHERS: u16 = 0x20;
 
 /// Of an entry that is of no user or group by number.
 const NONE: u32 = u32::MAX;
+
+/// Goal: an extended attribute that is too large for the file system of the copy is left out where all that can be kept is, and named where
+/// attributes were asked for. Method: 8 KiB, which XFS takes and ext4 does not.
+#[test]
+fn an_attribute_that_does_not_fit() {
+    let mounts = [(FileSystem::Xfs, 300 << 20), (FileSystem::Ext4, 32 << 20)].map(|(kind, size_bytes)| {
+        LoopMount::new(kind, size_bytes).map_err(|reason| format!("{}: {reason}", kind.name()))
+    });
+    let [large, small] = match mounts {
+        [Ok(large), Ok(small)] => [large, small],
+        [Err(reason), _] | [_, Err(reason)] => return skip(reason),
+    };
+    let (from, to) = (large.path().join("from"), small.path().join("to"));
+    fs::write(&from, "contents").unwrap();
+    assert!(set_attribute(&from, "user.large", &[7; 8 << 10]));
+    assert!(set_attribute(&from, "user.small", b"7"));
+    let output = run(&["cp", "-a", utf8(&from), utf8(&to)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(&to).unwrap(), "contents");
+    assert_eq!(attribute(&to, "user.small").as_deref(), Some(&b"7"[..]));
+    let output = run(&["cp", "--preserve=xattr", utf8(&from), utf8(&to)]);
+    let error = text(&output.stderr);
+    assert!(!output.status.success() && error.contains("user.large"), "{error}");
+}
+
+/// Goal: where a file system gives files to an owner of its own choice, files and directories are copied, and keep what they can. Method: a
+/// FAT that is another user's; a mirror in which all files are.
+#[test]
+fn files_of_another_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    ["mount", "mirrored"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+    [folder.path(), &at("mirrored")]
+        .iter()
+        .for_each(|path| fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap());
+    fs::File::create(at("fat")).unwrap().set_len(32 << 20).unwrap();
+    let is_done = |line: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(folder.path());
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    let is_mounted = is_done("PATH=$PATH:/usr/sbin:/sbin mkfs.vfat fat && mount -o loop,umask=000 fat mount")
+        || is_done("bindfs --force-user=root --perms=a+rwX -o allow_other mirrored mount");
+    if !is_mounted {
+        return lack("no FAT can be mounted here, and there is no bindfs");
+    }
+    copy_command(&at("headwater"));
+    fs::create_dir_all(at("tree/a/b")).unwrap();
+    fs::write(at("tree/a/b/two"), [7; 70_000]).unwrap();
+    let copied = ["-r", "-rp"].map(|option| {
+        let mut copy = Command::new(at("headwater"));
+        copy.args(["cp", option, "tree", &format!("mount/to{option}")]).current_dir(folder.path());
+        let output = copy.uid(65_534).gid(65_534).output().unwrap();
+        let contents = fs::read(at(&format!("mount/to{option}/a/b/two"))).unwrap_or_default();
+        (output.status.success(), text(&output.stderr), contents.len())
+    });
+    assert!(is_done("umount mount"));
+    for found in copied {
+        assert_eq!(found, (true, String::new(), 70_000));
+    }
+}
+
+/// Goal: with -p a file is copied whose owner the user namespace does not have. Method: a namespace in which no user has a name.
+#[test]
+fn an_owner_that_the_namespace_does_not_have() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::write(&from, "contents").unwrap();
+    std::os::unix::fs::chown(&from, Some(12_345), Some(12_345)).ok();
+    let mut copy = Command::new("unshare");
+    copy.args(["-U", env!("CARGO_BIN_EXE_headwater"), "cp", "-p", utf8(&from), utf8(&to)]);
+    let output = copy.output();
+    if !Command::new("unshare").args(["-U", "true"]).status().is_ok_and(|status| status.success()) {
+        return skip("no user namespaces here");
+    }
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(&to).unwrap(), "contents");
+}

@@ -296,7 +296,14 @@ fn what_is_there_and_what_is_printed() {
         )),
         "{printed}"
     );
-    assert!(!printed.contains("a/one"), "{printed}");
+    for name in ["a/one", "dangling"] {
+        assert!(!printed.contains(&format!("'{}' ->", utf8(&from.join(name)))), "{printed}");
+    }
+    let output = run(&["cp", "-rn", "--json", utf8(&from), utf8(&to)]);
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let entries = results.as_array().unwrap();
+    let of_link = entries.iter().find(|entry| entry["source"].as_str().unwrap().ends_with("dangling"));
+    assert_eq!(of_link.unwrap()["skipped"], true, "{results}");
     let theirs = Command::new("cp").args(["-rv", utf8(&from), utf8(&scratch.path().join("gnu"))]).output();
     if let Ok(theirs) = theirs {
         let ours = run(&["cp", "-rv", utf8(&from), utf8(&scratch.path().join("ours"))]);
@@ -317,6 +324,22 @@ fn what_is_there_and_what_is_printed() {
             }
         }
     }
+}
+
+/// Goal: a further name of a source has the contents of that source, also where another source has replaced the copy that was made first.
+/// Method: two directories that are merged.
+#[test]
+fn a_copy_that_was_replaced_gets_no_further_names() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    ["monday/d", "tuesday/d", "into"].iter().for_each(|name| fs::create_dir_all(at(name)).unwrap());
+    fs::write(at("monday/d/a"), "one").unwrap();
+    fs::hard_link(at("monday/d/a"), at("tuesday/d/b")).unwrap();
+    fs::write(at("tuesday/d/a"), "two").unwrap();
+    let output = run(&["cp", "-a", utf8(&at("monday/d")), utf8(&at("tuesday/d")), utf8(&at("into"))]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(at("into/d/a")).unwrap(), "two");
+    assert_eq!(fs::read_to_string(at("into/d/b")).unwrap(), "one");
 }
 
 /// Goal: -n passes over what is there, and not over a directory without -r or a source that is missing. Method: the exit codes of both

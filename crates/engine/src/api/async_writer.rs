@@ -268,7 +268,8 @@ impl Sink<Bytes> for AsyncWriter {
     fn start_send(self: Pin<&mut Self>, bytes: Bytes) -> Result<()> {
         let writer = self.get_mut();
         writer.check(bytes.len())?;
-        if bytes.len() < BUFFER_BYTES || !writer.buffer.is_empty() {
+        // A flush that was given up may have left a write under way.
+        if bytes.len() < BUFFER_BYTES || !writer.buffer.is_empty() || writer.under_way.is_some() {
             writer.buffer.extend_from_slice(&bytes);
         } else {
             writer.begin(bytes);

@@ -39,6 +39,7 @@ use crate::inode::{ALL_PAGES, Inode};
 use crate::write::fsync;
 use crate::write::fsync::HeldBack;
 use crate::write::window_flush;
+use crate::write::writeback;
 
 /// The engine that files use by default, built on first use.
 pub(crate) fn global() -> Result<Engine> {
@@ -139,11 +140,19 @@ fn report_lost(shared: &Shared) {
 
 /// Writes back what the engine has, and what dropped writers hand over meanwhile, as long as the exit waits.
 fn flush_leaving(shared: &Shared) {
+    let writes = &shared.cache.writes;
+    let (mut progress, mut moved) = (writes.progress(), Instant::now());
     loop {
-        let is_last = shared.cache.writes.late().is_empty();
+        let late = writes.late();
         flush_dirty(shared);
-        if is_last {
+        if late.is_empty() {
             return;
+        }
+        if std::mem::replace(&mut progress, writes.progress()) != progress {
+            moved = Instant::now();
+        } else if moved.elapsed() > GRACE_PERIOD {
+            // They may wait for a task that was suspended with the right to change the length.
+            late.iter().for_each(|(inode, _)| drop(inode.dirty.size_lock.lock_leaving(Instant::now())));
         }
         thread::sleep(LOOK);
     }
@@ -153,8 +162,10 @@ fn flush_leaving(shared: &Shared) {
 /// size lock: threads that find no file any more that was not visited do that.
 fn flush_dirty(shared: &Shared) {
     let deadline = Instant::now() + GRACE_PERIOD;
-    let (files, next, late) =
+    let (mut files, next, late) =
         (shared.cache.writes.dirty_files(), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    // Files of servers last: one that does not answer would hold up a thread with each.
+    files.sort_by_cached_key(|inode| writeback::may_last(inode));
     in_parallel(files.len(), || {
         while let Some(inode) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
             let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);

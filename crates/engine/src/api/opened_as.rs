@@ -18,6 +18,8 @@ pub struct OpenedAs {
     pub modified: (i64, i64),
     /// Time of the last change of the inode, the contents included: seconds since 1970 and nanoseconds.
     pub changed: (i64, i64),
+    /// Whether a server answers for the file, in another machine or in this one (FUSE): a call may last until it does.
+    pub is_on_server: bool,
 }
 
 impl File {
@@ -43,6 +45,7 @@ impl File {
             length_bytes: opened.stamp.length_bytes,
             modified: opened.stamp.modified(),
             changed: opened.stamp.changed(),
+            is_on_server: source.open.may_not_answer(),
         })
     }
 }

@@ -244,6 +244,10 @@ impl Making {
     #[inline]
     fn keep(&mut self, pinned_bytes: usize, page: PinnedPage<'_>, part: Range<u32>) {
         if page.pins() <= LENT_TIMES_MAX {
+            if pinned_bytes == self.done {
+                // The first page of its piece. A read past the cache may have ended within it.
+                self.skip = part.start as usize;
+            }
             return self.run.as_mut().expect("there is quota for each page").push(page);
         }
         let bytes = Bytes::copy_from_slice(&page[part.start as usize..part.end as usize]);

@@ -1,7 +1,7 @@
 //! Handover: what one of several waiting threads and tasks goes on with.
 //!
 //! A thread that is notified runs. A task that is notified may never be polled again, and would swallow the notification: so a thread
-//! goes on, if one waits, and a task only if none does.
+//! goes on, if one waits, and only if none does all tasks look again.
 //!
 //! Owns: which waiter is notified.
 //! Does not own: what they wait for; a waiter looks again, and one that comes meanwhile may be first.
@@ -28,10 +28,10 @@ impl Handover {
         Notified { listener: Some(self.tasks.listen()), driver }
     }
 
-    /// Notifies one thread, or else one task.
+    /// Notifies one thread, or else all tasks: one alone may never be polled again, and the others would wait for it.
     pub(crate) fn notify_one(&self) {
         if self.threads.notify(1) == 0 {
-            self.tasks.notify(1);
+            self.tasks.notify(usize::MAX);
         }
     }
 
@@ -51,19 +51,22 @@ mod tests {
 
     use super::Handover;
 
-    /// Goal: a thread that waits is notified whatever tasks wait, and a task if no thread does. Method: a task that listens first
-    /// and is not polled again.
+    /// Goal: a thread that waits is notified whatever tasks wait, and each task if no thread does. Method: a task that listens first
+    /// and is not polled again, and one behind it.
     #[test]
     fn a_task_keeps_no_notification_from_a_thread() {
         let (handover, driver) = (Handover::default(), Driver::new(&DriverOptions::default()).unwrap());
         let mut task = Box::pin(handover.listen_async(&driver));
         let mut context = Context::from_waker(Waker::noop());
         assert!(task.as_mut().poll(&mut context).is_pending());
+        let mut behind = Box::pin(handover.listen_async(&driver));
+        assert!(behind.as_mut().poll(&mut context).is_pending());
         let thread = handover.listen();
         handover.notify_one();
         assert!(thread.wait_timeout(Duration::ZERO), "the task has it");
-        assert!(task.as_mut().poll(&mut context).is_pending());
+        assert!(behind.as_mut().poll(&mut context).is_pending());
         handover.notify_one();
+        assert!(behind.as_mut().poll(&mut context).is_ready(), "the task that nothing polls has it");
         assert!(task.as_mut().poll(&mut context).is_ready());
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Writes {
     late: Mutex<Vec<(Arc<Inode>, usize)>>,
     /// Why pages were discarded of files without a handle, until the next flush of the engine reports it.
     lost: Mutex<Option<Cause>>,
-    /// Number of completed writes: an exiting process waits while it grows.
+    /// Number of writes that have succeeded: an exiting process waits while it grows.
     progress: AtomicU64,
 }
 
@@ -211,7 +211,9 @@ impl Writes {
         inode.counters.wrote(pages.len().get(), write.bytes.len());
         events::wrote(inode.pages.id(), pages, &outcome, write.began.elapsed());
         self.lock().remove(&write.id);
-        self.note_progress();
+        if outcome.is_ok() {
+            self.note_progress();
+        }
         write.completion.over();
         if is_clean {
             inode.on_clean(&self.dirty, &write.file);
@@ -231,12 +233,12 @@ impl Writes {
         write.completion.over();
     }
 
-    /// Counts a completed write.
+    /// Counts a write that has succeeded, or a dropped writer that has ended.
     pub(crate) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of completed writes.
+    /// Number of writes that have succeeded.
     pub(crate) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }

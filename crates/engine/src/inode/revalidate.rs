@@ -514,7 +514,16 @@ impl Inode {
     fn forget(&self, seen: &mut Seen) -> Report {
         seen.stamp = None;
         let mut report = Report::default();
+        let state = self.dirty.lock();
         self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
+        // The next check has nothing to compare with, so others may have changed the file until then.
+        self.dirty.note_written();
+        self.dirty.note_change();
+        state.in_flight.values().for_each(|write| write.doubt());
+        if Dirty::is_doubtful(&state) {
+            self.dirty.set_unreconciled(&state);
+        }
+        drop(state);
         self.dirty.on_demand.forget(ALL_PAGES.bytes());
         self.checked_nanoseconds.store(0, Ordering::Release);
         report

@@ -44,7 +44,7 @@ use crate::engine::shortage::{Shortage, Waiting};
 use crate::inode::Inode;
 use crate::inode::dirty::ContentVersion;
 use extents::{Ahead, Asked, Current};
-use overtaken::Fill;
+use overtaken::{Fill, Polled};
 
 pub(crate) struct ReadStream {
     source: Arc<Source>,
@@ -67,8 +67,8 @@ pub(crate) struct ReadStream {
     fills: u64,
     /// Version of the file's contents when bytes were last requested.
     fill_moment: Option<ContentVersion>,
-    /// Whether a task has requested bytes and waits for them.
-    is_polled: bool,
+    /// A task has requested bytes and waits for them.
+    polled: Option<Polled>,
     /// Whether the wait for the first extent ahead has been counted.
     wait_counted: bool,
     /// An async task's wait for memory.
@@ -148,7 +148,7 @@ impl ReadStream {
             copy_bytes: RESIDENT_COPY_BYTES,
             fills: 0,
             fill_moment: None,
-            is_polled: false,
+            polled: None,
             wait_counted: false,
             shortage: None,
             asking: None,
@@ -230,16 +230,22 @@ impl ReadStream {
 
     /// As [`ReadStream::fill_blocking`], for a task, which is woken.
     pub(crate) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let mut fill = if self.is_polled { Fill::Again } else { Fill::First };
+        let polled = self.polled.take();
+        // A task may have given up long ago, so that this is another read. On a slow device the file is checked once more at the most.
+        let is_left = |polled: &Polled| !polled.is_repeated && polled.began.elapsed() > ANSWER_AGE_MAX;
+        let is_repeated = polled.as_ref().is_some_and(is_left);
+        let mut fill = if polled.is_some() && !is_repeated { Fill::Again } else { Fill::First };
         if fill == Fill::First && self.source.open.may_not_answer() {
             self.source.check_read(self.position_bytes)?;
             ready!(self.poll_server(context))?;
             fill = Fill::Checked;
         }
-        self.is_polled = false;
         self.begin_fill(fill)?;
         let filled = self.poll_steps(context);
-        self.is_polled = filled.is_pending();
+        let as_before = polled.filter(|_| !is_repeated);
+        self.polled = filled
+            .is_pending()
+            .then(|| as_before.unwrap_or_else(|| Polled { began: Instant::now(), is_repeated }));
         filled
     }
 
@@ -281,7 +287,7 @@ impl ReadStream {
 
     /// Moves to a position, at most the largest file offset. Keeps extents ahead that contain it.
     pub(crate) fn go_to(&mut self, position_bytes: u64) {
-        self.shortage = None;
+        (self.shortage, self.polled) = (None, None);
         if let Some(current) = &self.current {
             // Extents before the position may have been lent out.
             if position_bytes >= current.start_bytes && current.range.contains(position_bytes) {

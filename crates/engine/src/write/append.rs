@@ -165,7 +165,7 @@ impl Source {
             // Written since the flush, or in vain.
             fsync::flush_pages(self.shared(), inode, ALL_PAGES);
         }
-        inode.dirty.failed_since(since).map_or(Ok(size_lock), Err)
+        self.unless_failed(inode, since, size_lock)
     }
 
     /// As [`Source::lock_end`], for a task.
@@ -185,7 +185,19 @@ impl Source {
             fsync::flush_pages_async(self.shared(), inode).await;
         }
         size_lock.keep()?;
-        inode.dirty.failed_since(since).map_or(Ok(size_lock), Err)
+        self.unless_failed(inode, since, size_lock)
+    }
+
+    /// The lock; or what has failed since this count of failures, which is reported by that.
+    fn unless_failed<'a>(
+        &self,
+        inode: &Inode,
+        since: u64,
+        size_lock: SizeLockGuard<'a>,
+    ) -> io::Result<SizeLockGuard<'a>> {
+        let Some(error) = inode.dirty.failed_since(since) else { return Ok(size_lock) };
+        inode.dirty.errseq.report_write(&self.reported_failures);
+        Err(error)
     }
 
     /// Appends the records of a group. Returns the scope of the sync that the group waits for.

@@ -79,7 +79,8 @@ impl<'a> Barrier<'a> {
 
 impl Drop for Barrier<'_> {
     fn drop(&mut self) {
-        if self.size_lock.make_firm() {
+        // A forked child may find the lock as a thread of its parent held it.
+        if !self.source.shared().driver.is_forked() && self.size_lock.make_firm() {
             self.inode.dirty.lock().barrier = None;
         }
     }

@@ -486,7 +486,10 @@ impl<'a> CachedWrite<'a> {
     /// size, those that a sequential writer wrote some time ago; or a whole MiB elsewhere. Called under the lock of `state`.
     fn note(&self, state: &mut State, done: ByteRange) -> Option<PageRange> {
         let inode = self.inode;
-        state.gap = None;
+        if self.gap.is_some() {
+            // That of this write, not of another that waits.
+            state.gap = None;
+        }
         if inode.dirty.windows.holds(PageIndex::containing(done.start)) {
             // The kernel tracks writes to windows.
             inode.grow(done);

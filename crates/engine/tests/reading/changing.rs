@@ -7,10 +7,14 @@
 
 use std::io::{BufRead, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 use std::thread;
+use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::io::AsyncReadExt;
+use futures_util::{AsyncRead, StreamExt};
 use headwater::IoMode;
 use headwater_testkit::{Rng, on_each, with_seed};
 
@@ -68,6 +72,29 @@ fn regrow(scratch: &Scratch, reader: &mut headwater::Reader, end_bytes: u64) {
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).unwrap();
     scratch.check_all(end_bytes, usize::MAX, &rest);
+}
+
+/// Goal: a read of a task that gave up another read long ago sees what others have changed since then. Method: a poll that waits, a change, and
+/// a second.
+#[test]
+fn changed_since_a_read_that_was_given_up() {
+    for rig in rigs(1) {
+        let scratch = Scratch::new(1, 100_000);
+        let file = rig.open(&scratch.path(), IoMode::Auto);
+        let (mut reader, mut buffer) = (file.async_reader(), [0; 1000]);
+        let context = &mut Context::from_waker(Waker::noop());
+        if Pin::new(&mut reader).poll_read(context, &mut buffer).is_ready() {
+            continue;
+        }
+        thread::sleep(Duration::from_millis(1100));
+        std::fs::write(scratch.path(), [7; 200_000]).unwrap();
+        thread::sleep(Duration::from_millis(30));
+        let mut found = Vec::new();
+        block_on(reader.read_to_end(&mut found)).unwrap();
+        assert!(found == [7; 200_000], "{} bytes, the first {:?}", found.len(), found.first());
+        drop((reader, file));
+        rig.assert_idle();
+    }
 }
 
 /// Goal: a reader at the end of a log goes on with what is appended, also within the last page. Method: append random

@@ -10,7 +10,7 @@ use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use futures_util::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SinkExt};
+use futures_util::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, Sink, SinkExt};
 use headwater::{AsyncWriter, Caching, Engine, File, OpenOptions};
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, with_seed};
 
@@ -256,6 +256,40 @@ fn what_hands_bytes_over() {
     assert_eq!(&found, b"abcd");
     drop(file);
     rig.assert_idle();
+}
+
+/// Goal: an item of a sink that comes while a flush is under way that was given up is behind what that flush has. Method: a truncate that
+/// was polled once and holds the flush back; then it ends.
+#[test]
+fn an_item_behind_a_flush_that_was_given_up() {
+    let directory = ScratchDir::on_target().unwrap();
+    let engine = Engine::builder().memory(64 << 20).build().unwrap();
+    for round in 0..200 {
+        let path = directory.path().join(round.to_string());
+        let mut options = OpenOptions::new();
+        let file = options.engine(&engine).caching(Caching::On).write(true).create(true).open(&path).unwrap();
+        for place in 0..16 {
+            file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
+            file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
+        }
+        let mut truncate = Box::pin(file.set_len_async(4096));
+        let context = &mut Context::from_waker(Waker::noop());
+        let is_pending = truncate.as_mut().poll(context).is_pending();
+        let mut writer = file.async_writer().starting_at(BEHIND);
+        block_on(SinkExt::feed(&mut writer, (&b"first"[..]).into())).unwrap();
+        assert!(SinkExt::<bytes::Bytes>::poll_ready_unpin(&mut writer, context).is_ready());
+        let is_left = SinkExt::<bytes::Bytes>::poll_flush_unpin(&mut writer, context).is_pending();
+        Sink::start_send(std::pin::Pin::new(&mut writer), vec![9; 100_000].into()).unwrap();
+        block_on(truncate).unwrap();
+        block_on(SinkExt::<bytes::Bytes>::close(&mut writer)).unwrap();
+        let mut found = vec![0; 100_005];
+        file.read_exact_at(&mut found, BEHIND).unwrap();
+        assert!(found[..5] == *b"first" && found[5..] == [9; 100_000]);
+        if is_pending && is_left {
+            return;
+        }
+    }
+    panic!("no flush was under way");
 }
 
 /// Goal: a writer that is taken apart has written what it held, or says why not, once. Method: the blocking one and that of tasks.

@@ -76,8 +76,8 @@ impl AsFd for SharedDescriptor {
 }
 
 impl OpenFile {
-    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Two system calls, where
-    /// the file system tells what `O_DIRECT` asks for: the descriptor for it is then opened when it is first used, and the flags of
+    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Two system calls on a device, where
+    /// the file system tells what `O_DIRECT` asks for; on a network file system its server is asked for the length. The descriptor for it is then opened when it is first used, and the flags of
     /// the ordinary one are set when it first moves bytes.
     ///
     /// # Errors
@@ -111,9 +111,11 @@ impl OpenFile {
         // The others ask for something that was done, or concern names.
         let reopening = access.flags() | opening.custom_flags() & OFlags::NOATIME;
         let created = (is_new == IsNew::Yes).then(|| FileKey::of_descriptor(buffered.as_fd()));
-        let open = Status::of(&buffered).and_then(|status| {
-            OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
-        });
+        let open = Status::of(&buffered)
+            .and_then(|status| {
+                OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
+            })
+            .and_then(OpenFile::stamped_by_its_server);
         match (open, created) {
             (Ok(open), _) => Ok(OpenFile { is_new, ..open }),
             (Err(error), Some(Ok(key))) => {
@@ -122,6 +124,14 @@ impl OpenFile {
             }
             (Err(error), _) => Err(error),
         }
+    }
+
+    /// What the kernel remembers of a file on a server may be from before a change.
+    fn stamped_by_its_server(mut self) -> io::Result<OpenFile> {
+        if self.may_not_answer() {
+            self.opened.stamp = Status::of_server(&self.ordinary)?.stamp;
+        }
+        Ok(self)
     }
 
     /// Whether this opening has made the file. Also false where it may have: for a symbolic link to a file that was not there.

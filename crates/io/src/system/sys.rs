@@ -5,7 +5,7 @@
 //! Does not own: any state.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,6 +37,18 @@ pub(crate) fn sync(file: BorrowedFd<'_>, scope: SyncScope) -> io::Result<()> {
         SyncScope::Data => rustix::fs::fdatasync(file),
         SyncScope::All => rustix::fs::fsync(file),
     }?)
+}
+
+/// Closes a file (`close(2)`), which dropping it does without a word.
+///
+/// # Errors
+/// What a file system reports only now of earlier writes: NFS, SMB and FUSE send them with this call. The descriptor is gone all the same.
+pub fn close_file(file: OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is this function's own.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Segments in a vectored request at most: UIO_MAXIOV of <linux/uio.h>.

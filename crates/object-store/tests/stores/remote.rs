@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use headwater_object_store::v0_14::HeadwaterFileSystem;
 use headwater_object_store::v0_14::object_store::ObjectStoreExt;
 use headwater_object_store::v0_14::object_store::path::Path;
-use headwater_testkit::lack;
+use headwater_testkit::{lack, watched};
 use tempfile::TempDir;
 
 use crate::rig::{engines, run};
@@ -62,6 +62,62 @@ fn a_change_that_the_kernel_does_not_know_is_seen() {
             }
             tags.dedup();
             assert_eq!(tags.len(), 10, "each change has a tag of its own");
+        });
+    }
+}
+
+/// Goal: the same for a get of a file that is not kept open. Method: the kernel is asked for the file's times, then it changes on the server.
+#[test]
+fn a_change_before_the_first_get_is_seen() {
+    for (engine, length) in engines().into_iter().flat_map(|engine| [(engine.clone(), 200), (engine, 50)]) {
+        let remote = match Remote::mount() {
+            Ok(remote) => remote,
+            Err(reason) => return lack(reason),
+        };
+        remote.change(vec![1; 100], false);
+        assert_eq!(std::fs::metadata(remote.folder.path().join("object")).unwrap().len(), 100);
+        remote.change(vec![2; length], false);
+        let store = HeadwaterFileSystem::new_with_prefix(remote.folder.path()).unwrap().with_engine(&engine);
+        let bytes = run("a first get", async {
+            store.get(&Path::from("object")).await.unwrap().bytes().await.unwrap()
+        });
+        assert!(bytes == vec![2; length], "{} bytes of {:?}, not {length} of 2", bytes.len(), bytes.first());
+    }
+}
+
+/// Goal: while a server does not answer, gets of its objects and heads of them wait alone: the executor goes on. Method: a server that waits
+/// for the test; one thread.
+#[test]
+fn a_server_without_an_answer_holds_up_its_objects_alone() {
+    let remote = match Remote::mount() {
+        Ok(remote) => remote,
+        Err(reason) => return lack(reason),
+    };
+    remote.change(vec![1; 300_000], false);
+    let local = tempfile::tempdir().unwrap();
+    std::fs::write(local.path().join("object"), [2; 1000]).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for engine in engines() {
+        let of = |folder| HeadwaterFileSystem::new_with_prefix(folder).unwrap().with_engine(&engine);
+        let (far, near, object) = (of(remote.folder.path()), of(local.path()), Path::from("object"));
+        let get = |store: &HeadwaterFileSystem| {
+            let (store, object) = (store.clone(), object.clone());
+            async move { store.get(&object).await.unwrap().bytes().await.unwrap() }
+        };
+        watched("a server without an answer", || {
+            // Kept open from now on.
+            assert_eq!(runtime.block_on(get(&far)).len(), 300_000);
+            let silence = remote.object.lock().unwrap();
+            let (waiting, (store, name)) = (runtime.spawn(get(&far)), (far.clone(), object.clone()));
+            let head = runtime.spawn(async move { store.head(&name).await.unwrap().size });
+            for _ in 0..20 {
+                runtime.block_on(tokio::task::yield_now());
+                assert_eq!(runtime.block_on(get(&near)), vec![2; 1000]);
+            }
+            assert!(!waiting.is_finished() && !head.is_finished());
+            drop(silence);
+            assert_eq!(runtime.block_on(waiting).unwrap().len(), 300_000);
+            assert_eq!(runtime.block_on(head).unwrap(), 300_000);
         });
     }
 }

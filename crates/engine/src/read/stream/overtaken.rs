@@ -4,6 +4,8 @@
 //! Does not own: when an extent was read (extents), what was written (inode).
 //! Invariants: I8 a fill shows nothing from before a write of the same engine that had returned when the fill began.
 
+use std::time::Instant;
+
 use headwater_core::units::ByteRange;
 
 use super::extents::Asked;
@@ -18,6 +20,13 @@ pub(super) enum Fill {
     First,
     Checked,
     Again,
+}
+
+/// A fill that a task waits for.
+pub(super) struct Polled {
+    pub(super) began: Instant,
+    /// Whether it was left for long before, and begun again.
+    pub(super) is_repeated: bool,
 }
 
 impl ReadStream {

@@ -140,6 +140,24 @@ fn a_check_takes_no_gap_for_the_file() {
     assert_eq!(bench.file.len().unwrap(), 20_000 + PART.len() as u64);
 }
 
+/// Goal: the same beside a write to another place of the file, which is no part of that gap: what is written and synced between them
+/// stays.
+#[test]
+fn a_write_elsewhere_leaves_the_gap() {
+    let bench = Bench::new(&[1; 100]);
+    let mut held = bench.all_memory();
+    let mut writing = Box::pin(bench.file.write_all_at_async(&PART[..], 10_000));
+    assert!(writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // The task is not polled, so the page has this.
+    drop(held.pop());
+    bench.file.write_all_at(b"x", 0).unwrap();
+    bench.file.refresh().unwrap();
+    assert_eq!(bench.file.len().unwrap(), 100);
+    drop(writing);
+    assert_eq!(std::fs::metadata(&bench.path).unwrap().len(), 100);
+    drop(held);
+}
+
 /// Goal: a file that is to be at least so long, and that another program makes longer while this waits for memory, keeps what that program
 /// has written.
 #[test]

@@ -11,12 +11,12 @@
 //! Owns: when a file is due, in which thread its writeback begins.
 //! Does not own: the writes (writeback).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::{OpenFile, without_signals};
+use headwater_io::{OpenFile, lock, try_lock, without_signals};
 
 use super::{Awaited, EARLY_RUNS, SYNC_RUNS, begin, sweep};
 use crate::base::shared_completion::HELD_UP;
@@ -48,7 +48,7 @@ pub(crate) fn begin_old(shared: &Arc<Shared>) {
             continue;
         }
         if shared.background.is_present() && file.may_not_answer() {
-            begin_apart(shared, inode);
+            begin_apart(shared, inode, &file);
         } else {
             begin(shared, &inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
         }
@@ -87,43 +87,86 @@ impl Candidate {
 
 /// Begins the writeback of a file in a thread of its own, unless one is at work for it. Where the system refuses a thread, and while others
 /// wait for servers, the next round tries again.
-fn begin_apart(shared: &Arc<Shared>, inode: Arc<Inode>) {
-    let Some(place) = Place::take(&inode) else { return };
+fn begin_apart(shared: &Arc<Shared>, inode: Arc<Inode>, file: &OpenFile) {
+    let Some(place) = Place::take(&inode, file) else { return };
     let shared = shared.clone();
     let work = move || {
-        begin(&shared, &place.0, ALL_PAGES, SYNC_RUNS, Awaited::No);
+        begin(&shared, &place.inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
         drop(place);
     };
     let builder = thread::Builder::new().name("headwater-server".into()).stack_size(STACK_BYTES);
     let _ = without_signals(|| builder.spawn(work));
 }
 
-/// The right to write a file back apart: one at a time for each file, and [`THREADS_MAX`] in all.
-struct Place(Arc<Inode>);
+/// The right to write a file back apart: one at a time for each file, [`SERVER_THREADS_MAX`] for each file system, and [`THREADS_MAX`] in
+/// all.
+struct Place {
+    inode: Arc<Inode>,
+    device: u64,
+}
 
 impl Place {
-    fn take(inode: &Arc<Inode>) -> Option<Place> {
+    fn take(inode: &Arc<Inode>, file: &OpenFile) -> Option<Place> {
         if inode.dirty.is_begun_apart.swap(true, Ordering::AcqRel) {
             return None;
         }
-        // Given back by the drop, also if there is none.
-        let place = Place(inode.clone());
-        (THREADS.fetch_add(1, Ordering::AcqRel) < THREADS_MAX).then_some(place)
+        let device = file.opened().key.device();
+        let is_taken = Places::lock().is_some_and(|mut places| places.take(device));
+        if is_taken {
+            return Some(Place { inode: inode.clone(), device });
+        }
+        inode.dirty.is_begun_apart.store(false, Ordering::Release);
+        None
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        THREADS.fetch_sub(1, Ordering::AcqRel);
-        self.0.dirty.is_begun_apart.store(false, Ordering::Release);
+        if let Some(mut places) = Places::lock() {
+            let place = places.devices.iter().position(|device| *device == self.device);
+            place.map(|place| places.devices.swap_remove(place));
+        }
+        self.inode.dirty.is_begun_apart.store(false, Ordering::Release);
     }
 }
 
-/// Of the process.
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+/// The file systems that threads of this process are at work for, once for each thread.
+struct Places {
+    process: u32,
+    devices: Vec<u64>,
+}
 
-/// More than there are servers, usually.
-const THREADS_MAX: usize = 8;
+static PLACES: Mutex<Places> = Mutex::new(Places { process: 0, devices: Vec::new() });
+
+impl Places {
+    /// `None` in a child that was forked while a thread of its parent held the lock.
+    fn lock() -> Option<MutexGuard<'static, Places>> {
+        let process = std::process::id();
+        static PROCESS: OnceLock<u32> = OnceLock::new();
+        let is_first = *PROCESS.get_or_init(|| process) == process;
+        let mut places = if is_first { lock(&PLACES) } else { try_lock(&PLACES)? };
+        if places.process != process {
+            // None of the parent's threads are here.
+            *places = Places { process, devices: Vec::new() };
+        }
+        Some(places)
+    }
+
+    fn take(&mut self, device: u64) -> bool {
+        let of_server = self.devices.iter().filter(|taken| **taken == device).count();
+        let is_free = of_server < SERVER_THREADS_MAX && self.devices.len() < THREADS_MAX;
+        if is_free {
+            self.devices.push(device);
+        }
+        is_free
+    }
+}
+
+/// Enough for a server that answers slowly; one that does not leaves the rest to others.
+const SERVER_THREADS_MAX: usize = 4;
+
+/// More than there are servers, usually, with all of theirs.
+const THREADS_MAX: usize = 64;
 
 /// As that of the background thread.
 const STACK_BYTES: usize = 256 << 10;
@@ -138,3 +181,18 @@ const DIRTY_AGE: Duration = Duration::from_secs(5);
 
 /// A full device is not retried more often than this.
 const RETRY_AGE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::{Places, SERVER_THREADS_MAX, THREADS_MAX};
+
+    /// Goal: a server without an answer takes some of the threads, and the others are for other servers.
+    #[test]
+    fn a_server_takes_no_more_than_its_places() {
+        let mut places = Places { process: 0, devices: Vec::new() };
+        let taken = |places: &mut Places, device| (0..100).filter(|_| places.take(device)).count();
+        assert_eq!(taken(&mut places, 1), SERVER_THREADS_MAX);
+        assert_eq!(taken(&mut places, 2), SERVER_THREADS_MAX);
+        assert_eq!((3..100).map(|device| taken(&mut places, device)).sum::<usize>(), THREADS_MAX - 8);
+    }
+}
