@@ -41,6 +41,8 @@ struct Served {
     /// How long the kernel may take attributes and names for right.
     valid: Duration,
     is_silent: bool,
+    /// Bytes that are still written before nothing is answered any more.
+    silent_after_bytes: Option<usize>,
     kept: Vec<Vec<u8>>,
     nodes: BTreeMap<u64, Node>,
     next_node: u64,
@@ -75,6 +77,7 @@ impl FuseMount {
             device,
             valid,
             is_silent: false,
+            silent_after_bytes: None,
             kept: Vec::new(),
             nodes: BTreeMap::new(),
             next_node: ROOT + 1,
@@ -114,6 +117,17 @@ impl FuseMount {
         self.served().is_silent = true;
     }
 
+    /// Nothing is answered any more once this many bytes have been written from now on.
+    pub fn fall_silent_after(&self, written_bytes: usize) {
+        self.served().silent_after_bytes = Some(written_bytes);
+    }
+
+    /// Whether requests are kept.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.served().is_silent
+    }
+
     /// Requests that wait for an answer.
     #[must_use]
     pub fn kept(&self) -> usize {
@@ -123,7 +137,7 @@ impl FuseMount {
     /// What was asked meanwhile is answered, and what is asked from now on.
     pub fn answer(&self) {
         let mut served = self.served();
-        served.is_silent = false;
+        (served.is_silent, served.silent_after_bytes) = (false, None);
         for request in std::mem::take(&mut served.kept) {
             served.answer(&request);
         }
@@ -255,6 +269,8 @@ impl Served {
                     contents[start..start + length].copy_from_slice(bytes);
                 });
                 reply.number(length as u32).number(0);
+                self.silent_after_bytes = self.silent_after_bytes.map(|left| left.saturating_sub(length));
+                self.is_silent |= self.silent_after_bytes == Some(0);
             }
             RELEASE | RELEASEDIR | FSYNC | FLUSH | ACCESS | DESTROY => {}
             READDIR => {}

@@ -452,11 +452,16 @@ impl Inode {
         self.report(report);
     }
 
-    /// Ends `changes` own changes.
+    /// Ends `changes` own changes. Whichever thread completes a write does this, and waits for no server: of its files the next check looks.
     pub(crate) fn end_changes(&self, file: &OpenFile, changes: usize) {
         let mut seen = self.origin.lock();
         let mut report = Report::default();
-        if self.origin.end(&mut seen, changes) == Remaining::None {
+        if self.origin.end(&mut seen, changes) == Remaining::Some {
+            return;
+        }
+        if file.may_not_answer() && !seen.is_watched() {
+            self.checked_nanoseconds.store(0, Ordering::Release);
+        } else {
             report = self.or_forget(&mut seen, |seen| self.check_watch_locked(seen, file));
         }
         drop(seen);

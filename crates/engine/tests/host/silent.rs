@@ -46,6 +46,39 @@ fn writeback_without_an_answer() {
     }
 }
 
+/// Goal: the thread that takes the result of a write does not ask the server what the file is now. Method: a server that answers a write
+/// that nothing waits for, and nothing after it; then files of this machine are written back.
+#[test]
+fn a_server_that_falls_silent_after_a_write() {
+    let Some(mount) = mount() else { return };
+    for kind in drivers() {
+        let path = mount.put("file", b"");
+        let engine = Engine::builder().memory(64 << 20).driver(kind.clone()).build().unwrap();
+        let silent = open(&engine, &path);
+        silent.write_all_at(&[1], 0).unwrap();
+        silent.sync_data().unwrap();
+        mount.fall_silent_after(1 << 20);
+        // Its writeback begins at once.
+        silent.write_all_at(&[2; 1 << 20], 1 << 20).unwrap();
+        let directory = ScratchDir::on_target().unwrap();
+        watched(&format!("{kind:?}"), || {
+            while !mount.is_silent() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            for number in 0..3 {
+                let other = directory.path().join(number.to_string());
+                open(&engine, &other).write_all_at(&[3; PAGES_LEFT * 4096], 0).unwrap();
+                while !fs::read(&other).is_ok_and(|bytes| bytes == [3; PAGES_LEFT * 4096]) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        mount.answer();
+        watched(&format!("{kind:?}"), || drop((silent, engine)));
+        assert_eq!(mount.contents("file")[1 << 20..], [2; 1 << 20]);
+    }
+}
+
 /// Goal: a read or a write of a task does not block its thread until a server has answered for the times or the length of the file. Method:
 /// each is polled once, when a check is due; the kernel keeps no attributes.
 #[test]

@@ -76,9 +76,9 @@ impl AsFd for SharedDescriptor {
 }
 
 impl OpenFile {
-    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Two system calls on a device, where
-    /// the file system tells what `O_DIRECT` asks for; on a network file system its server is asked for the length. The descriptor for it is then opened when it is first used, and the flags of
-    /// the ordinary one are set when it first moves bytes.
+    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Two system calls, where the file system tells
+    /// what `O_DIRECT` asks for: the descriptor for it is then opened when it is first used, and the flags of the ordinary one are set when it
+    /// first moves bytes. On a network file system and on FUSE two more, one of which asks the server for length and times.
     ///
     /// # Errors
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket), and with
