@@ -220,7 +220,7 @@ fn an_owner_that_the_namespace_does_not_have() {
     copy.args(["-U", env!("CARGO_BIN_EXE_headwater"), "cp", "-p", utf8(&from), utf8(&to)]);
     let output = copy.output();
     if !Command::new("unshare").args(["-U", "true"]).status().is_ok_and(|status| status.success()) {
-        return skip("no user namespaces here");
+        return lack("no user namespaces here");
     }
     let output = output.unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
