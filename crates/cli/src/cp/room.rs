@@ -19,12 +19,15 @@ use crate::shared::units::readable;
 /// # Errors
 /// `ENOSPC` and its like.
 pub(super) fn reserve(target: &OpenFile, runs: &[ByteRange]) -> Result<(), Failure> {
+    // Of files in memory, that would fill them with zeros first.
+    let mut runs =
+        runs.iter().filter(|run| target.direct().is_some() && run.len() >= RESERVED_BYTES_MIN).peekable();
     // Btrfs compresses nothing that is written into such space.
-    if rustix::fs::fstatfs(target.buffered()).is_ok_and(|status| status.f_type as u32 == BTRFS) {
+    let is_btrfs =
+        || rustix::fs::fstatfs(target.buffered()).is_ok_and(|status| status.f_type as u32 == BTRFS);
+    if runs.peek().is_none() || is_btrfs() {
         return Ok(());
     }
-    // Of files in memory, that would fill them with zeros first.
-    let runs = runs.iter().filter(|run| target.direct().is_some() && run.len() >= RESERVED_BYTES_MIN);
     for run in runs {
         match rustix::fs::fallocate(target.buffered(), FallocateFlags::empty(), run.start, run.len()) {
             Ok(()) => {}

@@ -64,8 +64,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Resu
     (copier.entry.copied_bytes, copier.entry.length_bytes) = (copied_bytes, copied_bytes);
     let kept = if copier.entry.in_place { copier.kept.of_existing() } else { copier.kept };
     attributes::preserve_of_stream(path, &metadata, file, kept).map_err(unwritten)?;
-    let target = unfinished.open_again().map_err(unwritten)?;
-    if copier.arguments.sync || must_settle(&target) {
+    if copier.arguments.sync || must_settle(&*unfinished.open_again().map_err(unwritten)?) {
         file.sync_all().map_err(unwritten)?;
     }
     if copier.name(&destination, unfinished).map_err(unwritten)? {

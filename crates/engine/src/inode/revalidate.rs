@@ -383,12 +383,8 @@ impl Inode {
             report.conflict_pages = Some(pages);
         }
         if is_changed {
-            // Under the lock: a read that begins after it finds none of the old pages.
-            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
-            self.dirty.note_written();
-            self.dirty.note_change();
-            state.in_flight.values().for_each(|write| write.doubt());
-            if Dirty::is_doubtful(&state) || device_bytes < length_bytes {
+            self.doubt_contents(&state, &mut report);
+            if device_bytes < length_bytes {
                 self.dirty.set_unreconciled(&state);
             }
         }
@@ -416,6 +412,18 @@ impl Inode {
             self.dirty.on_demand.forget(ByteRange::new(length_before, length_bytes));
         }
         Ok(report)
+    }
+
+    /// Others have changed the file, or may have: clean pages leave, and what is dirty in part is read again. Under the lock of `state`, so that
+    /// a read that begins afterwards finds none of the old pages.
+    fn doubt_contents(&self, state: &State, report: &mut Report) {
+        self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
+        self.dirty.note_written();
+        self.dirty.note_change();
+        state.in_flight.values().for_each(|write| write.doubt());
+        if Dirty::is_doubtful(state) {
+            self.dirty.set_unreconciled(state);
+        }
     }
 
     /// Drops pages of which the kernel has other bytes than the cache, those before the next read that are dirty or in flight. Called
@@ -519,16 +527,8 @@ impl Inode {
     fn forget(&self, seen: &mut Seen) -> Report {
         seen.stamp = None;
         let mut report = Report::default();
-        let state = self.dirty.lock();
-        self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
         // The next check has nothing to compare with, so others may have changed the file until then.
-        self.dirty.note_written();
-        self.dirty.note_change();
-        state.in_flight.values().for_each(|write| write.doubt());
-        if Dirty::is_doubtful(&state) {
-            self.dirty.set_unreconciled(&state);
-        }
-        drop(state);
+        self.doubt_contents(&self.dirty.lock(), &mut report);
         self.dirty.on_demand.forget(ALL_PAGES.bytes());
         self.checked_nanoseconds.store(0, Ordering::Release);
         report

@@ -27,22 +27,27 @@ fn writeback_without_an_answer() {
         silent.write_all_at(&[1; PAGES_LEFT * 4096], 0).unwrap();
         mount.fall_silent();
         drop(silent);
-        let directory = ScratchDir::on_target().unwrap();
         watched(&format!("{kind:?}"), || {
             while mount.kept() == 0 {
                 thread::sleep(Duration::from_millis(1));
             }
-            for number in 0..3 {
-                let other = directory.path().join(number.to_string());
-                open(&engine, &other).write_all_at(&[2; PAGES_LEFT * 4096], 0).unwrap();
-                while !fs::read(&other).is_ok_and(|bytes| bytes == [2; PAGES_LEFT * 4096]) {
-                    thread::sleep(Duration::from_millis(1));
-                }
-            }
+            local_files_are_written_back(&engine);
         });
         mount.answer();
         watched(&format!("{kind:?}"), || drop(engine));
         assert_eq!(mount.contents("file"), [1; PAGES_LEFT * 4096]);
+    }
+}
+
+/// Waits until files that were closed are in their places.
+fn local_files_are_written_back(engine: &Engine) {
+    let directory = ScratchDir::on_target().unwrap();
+    for number in 0..3 {
+        let other = directory.path().join(number.to_string());
+        open(engine, &other).write_all_at(&[2; PAGES_LEFT * 4096], 0).unwrap();
+        while !fs::read(&other).is_ok_and(|bytes| bytes == [2; PAGES_LEFT * 4096]) {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -58,20 +63,13 @@ fn a_server_that_falls_silent_after_a_write() {
         silent.write_all_at(&[1], 0).unwrap();
         silent.sync_data().unwrap();
         mount.fall_silent_after(1 << 20);
-        // Its writeback begins at once.
-        silent.write_all_at(&[2; 1 << 20], 1 << 20).unwrap();
-        let directory = ScratchDir::on_target().unwrap();
         watched(&format!("{kind:?}"), || {
+            // Its writeback begins at once.
+            silent.write_all_at(&[2; 1 << 20], 1 << 20).unwrap();
             while !mount.is_silent() {
                 thread::sleep(Duration::from_millis(1));
             }
-            for number in 0..3 {
-                let other = directory.path().join(number.to_string());
-                open(&engine, &other).write_all_at(&[3; PAGES_LEFT * 4096], 0).unwrap();
-                while !fs::read(&other).is_ok_and(|bytes| bytes == [3; PAGES_LEFT * 4096]) {
-                    thread::sleep(Duration::from_millis(1));
-                }
-            }
+            local_files_are_written_back(&engine);
         });
         mount.answer();
         watched(&format!("{kind:?}"), || drop((silent, engine)));

@@ -6,7 +6,7 @@
 use std::fs;
 use std::future::Future;
 use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
-
+use std::path::Path;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
@@ -66,13 +66,7 @@ fn the_drop_waits_for_no_task() {
     let directory = ScratchDir::on_target().unwrap();
     let engine = Engine::builder().memory(64 << 20).build().unwrap();
     for round in 0..200 {
-        let path = directory.path().join(round.to_string());
-        let mut options = OpenOptions::new();
-        let file = options.engine(&engine).caching(Caching::On).write(true).create(true).open(&path).unwrap();
-        for place in 0..16 {
-            file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
-            file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
-        }
+        let file = in_pieces(&engine, &directory.path().join(round.to_string()));
         let mut truncate = Box::pin(file.set_len_async(4096));
         let is_pending = truncate.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
         watched("a writer that is dropped beside a truncate", || {
@@ -96,6 +90,17 @@ fn the_drop_waits_for_no_task() {
         return;
     }
     panic!("no truncate was under way");
+}
+
+/// A file of whole MiBs, whose writes a truncate waits for, and small parts between them.
+fn in_pieces(engine: &Engine, path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    let file = options.engine(engine).caching(Caching::On).write(true).create(true).open(path).unwrap();
+    for place in 0..16 {
+        file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
+        file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
+    }
+    file
 }
 
 /// Where a write changes the length of the file, which the truncate is about to do.
@@ -265,13 +270,7 @@ fn an_item_behind_a_flush_that_was_given_up() {
     let directory = ScratchDir::on_target().unwrap();
     let engine = Engine::builder().memory(64 << 20).build().unwrap();
     for round in 0..200 {
-        let path = directory.path().join(round.to_string());
-        let mut options = OpenOptions::new();
-        let file = options.engine(&engine).caching(Caching::On).write(true).create(true).open(&path).unwrap();
-        for place in 0..16 {
-            file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
-            file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
-        }
+        let file = in_pieces(&engine, &directory.path().join(round.to_string()));
         let mut truncate = Box::pin(file.set_len_async(4096));
         let context = &mut Context::from_waker(Waker::noop());
         let is_pending = truncate.as_mut().poll(context).is_pending();

@@ -111,11 +111,9 @@ impl OpenFile {
         // The others ask for something that was done, or concern names.
         let reopening = access.flags() | opening.custom_flags() & OFlags::NOATIME;
         let created = (is_new == IsNew::Yes).then(|| FileKey::of_descriptor(buffered.as_fd()));
-        let open = Status::of(&buffered)
-            .and_then(|status| {
-                OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
-            })
-            .and_then(OpenFile::stamped_by_its_server);
+        let open = Status::of(&buffered).and_then(|status| {
+            OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
+        });
         match (open, created) {
             (Ok(open), _) => Ok(OpenFile { is_new, ..open }),
             (Err(error), Some(Ok(key))) => {
@@ -124,14 +122,6 @@ impl OpenFile {
             }
             (Err(error), _) => Err(error),
         }
-    }
-
-    /// What the kernel remembers of a file on a server may be from before a change.
-    fn stamped_by_its_server(mut self) -> io::Result<OpenFile> {
-        if self.may_not_answer() {
-            self.opened.stamp = Status::of_server(&self.ordinary)?.stamp;
-        }
-        Ok(self)
     }
 
     /// Whether this opening has made the file. Also false where it may have: for a symbolic link to a file that was not there.
@@ -194,7 +184,7 @@ impl OpenFile {
         let (kind, kernel_cache) = (status.kind, KernelCache::new(misses));
         let (is_ready, polled_bytes_max, file_system) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let given = None;
-        Ok(OpenFile {
+        let mut open = OpenFile {
             ordinary,
             is_ready,
             given,
@@ -206,7 +196,12 @@ impl OpenFile {
             kernel_cache,
             polled_bytes_max,
             file_system,
-        })
+        };
+        if open.may_not_answer() {
+            // What the kernel remembers of a file on a server may be from before a change.
+            open.opened.stamp = Status::of_server(&open.ordinary)?.stamp;
+        }
+        Ok(open)
     }
 
     /// What was seen of the file when it was opened, its length unless it is a block device.
@@ -250,7 +245,9 @@ impl OpenFile {
     /// Whether a server answers for the file, in this machine or another: any system call may last until it does. One syscall, once, on a
     /// file system that has no block device of its own.
     pub fn may_not_answer(&self) -> bool {
-        self.opened.key.is_on_no_device()
+        // Miri has no `fstatfs(2)`.
+        !cfg!(miri)
+            && self.opened.key.is_on_no_device()
             && matches!(self.file_system(), FileSystem::Network | FileSystem::User | FileSystem::Unknown)
     }
 
