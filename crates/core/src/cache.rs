@@ -432,10 +432,11 @@ impl Control {
         cache.frames[frame].install(table.file(), page);
         let mut freed = None;
         if let Some(before) = table.find(&cache.nodes, page) {
+            // First, so that a lookup without the lock finds one or the other.
+            table.replace(&cache.nodes, page, frame);
             let (became, _) = cache.frames[before].invalidate();
             self.forget(before, became);
             freed = (became == Invalidated::Freed).then_some(before);
-            table.replace(&cache.nodes, page, frame);
         } else if let Err(no_node) = table.insert(&cache.nodes, &mut self.free, page, frame) {
             cache.frames[frame].invalidate();
             return Err(no_node);

@@ -298,7 +298,9 @@ impl<K: Kernel> File<K> {
                     attempts += 1;
                     self.notify_policy(page, Outcome::Miss, request);
                 }
-                Found::Absent => return Ok(None),
+                Found::Absent if self.cache.frames.is_absent(&self.table, page) => return Ok(None),
+                // A writer was replacing it at each look: its bytes may be nowhere else.
+                Found::Absent => {}
             }
         }
     }

@@ -117,6 +117,12 @@ impl<K: Kernel> Frames<K> {
         self.cache.holds(table, page)
     }
 
+    /// Whether the page is neither there nor on its way; exact at the moment of the call. A lookup without the lock may take a page for
+    /// absent while it is being replaced.
+    pub(crate) fn is_absent(&self, table: &PageTable, page: PageIndex) -> bool {
+        self.pool.lock().control().next(&self.cache, table, page) != Some(page)
+    }
+
     /// Pins a page; spins while a writer, whom nothing preempts, copies into it.
     pub(crate) fn pin(&self, table: &PageTable, page: PageIndex, within: Range<u32>) -> Found<'_, K> {
         loop {

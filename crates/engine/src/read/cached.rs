@@ -307,13 +307,18 @@ impl<'a> CachedRead<'a> {
     /// Pins the page of the next byte, if it is resident.
     #[inline]
     fn step(&mut self, page: PageIndex, part: &Range<u32>) -> Step<'a> {
-        match self.inode.pages.pin_or_wait(page, part.clone()) {
-            Found::Page(pinned) => {
-                self.note_use(page, &pinned);
-                Step::Page(pinned)
+        loop {
+            let step = match self.inode.pages.pin_or_wait(page, part.clone()) {
+                Found::Page(pinned) => {
+                    self.note_use(page, &pinned);
+                    return Step::Page(pinned);
+                }
+                Found::Pending(load) => self.pending(page, part.clone(), load),
+                Found::Absent => self.absent(page, part.clone()),
+            };
+            if let Some(step) = step {
+                return step;
             }
-            Found::Pending(load) => self.pending(page, part.clone(), load),
-            Found::Absent => self.absent(page, part.clone()),
         }
     }
 
@@ -365,9 +370,9 @@ impl<'a> CachedRead<'a> {
         }
     }
 
-    /// Joins the load of a pending page.
+    /// Joins the load of a pending page. `None`: look once more.
     #[cold]
-    fn pending(&mut self, page: PageIndex, part: Range<u32>, load: LoadId) -> Step<'a> {
+    fn pending(&mut self, page: PageIndex, part: Range<u32>, load: LoadId) -> Option<Step<'a>> {
         let Some(load) = self.source.shared().cache.loads.find(load) else {
             return self.absent(page, part);
         };
@@ -382,18 +387,18 @@ impl<'a> CachedRead<'a> {
                 self.notify_policy(page, outcome);
             }
         }
-        Step::Next(Next::Wait(load))
+        Some(Step::Next(Next::Wait(load)))
     }
 
-    /// Handles a page that the lookup did not find.
+    /// Handles a page that the lookup did not find. `None`: look once more.
     #[cold]
-    fn absent(&mut self, page: PageIndex, part: Range<u32>) -> Step<'a> {
+    fn absent(&mut self, page: PageIndex, part: Range<u32>) -> Option<Step<'a>> {
         // It may have arrived since the lookup, which takes no lock.
         if let Some(step) = self.look_again(page, &part) {
-            return step;
+            return Some(step);
         }
         if let Some(part) = self.in_window(page, part.start) {
-            return Step::Next(Next::Bypass(part));
+            return Some(Step::Next(Next::Bypass(part)));
         }
         let again = self.reported.is_some_and(|reported| reported.page == page);
         let attempts = if again { self.reported.expect("looked at above").attempts } else { 0 };
@@ -404,7 +409,7 @@ impl<'a> CachedRead<'a> {
             }
             self.notify_policy(page, Outcome::Miss);
             if let Some(step) = self.look_again(page, &part) {
-                return step;
+                return Some(step);
             }
             // There is no memory; when a load in flight is over, its pages can be evicted.
             let (shared, loads) = (self.source.shared(), &self.source.shared().cache.loads);
@@ -412,24 +417,26 @@ impl<'a> CachedRead<'a> {
                 let shortage = Shortage::listen(shared);
                 // All that were under way may have ended before.
                 if loads.oldest_moving().is_some() {
-                    return Step::Next(Next::Memory(shortage));
+                    return Some(Step::Next(Next::Memory(shortage)));
                 }
             }
         }
+        let around = self.absent_range(page, part.start)?;
         add(&self.inode.counters.bypassed, 1);
-        let around = self.absent_range(page, part.start);
         events::bypassed(self.inode.pages.id(), around);
-        Step::Next(Next::Bypass(around))
+        Some(Step::Next(Next::Bypass(around)))
     }
 
-    /// From the next byte to the next resident page, or the end of the read.
-    fn absent_range(&self, page: PageIndex, within_bytes: u32) -> ByteRange {
-        let rest = PageRange::new(page, PageRange::covering(self.range).end);
-        let windows = &self.inode.dirty.windows;
-        let is_held = |page: &PageIndex| self.inode.pages.holds(*page) || windows.holds(*page);
-        let held = rest.iter().skip(1).find(is_held).unwrap_or(rest.end);
+    /// From the next byte to the next page that the cache holds, or the end of the read. `None` if it holds the first: a writer was
+    /// replacing it at each look, and the device may have none of its bytes.
+    fn absent_range(&self, page: PageIndex, within_bytes: u32) -> Option<ByteRange> {
+        let behind = PageRange::new(page + PageCount::new(1), PageRange::covering(self.range).end);
+        // In this order: what leaves a window is on the device.
+        let end = self.inode.dirty.windows.before(behind).end;
+        let absent = self.inode.pages.absent(PageRange::new(page, end));
         let start_bytes = page.start_bytes() + u64::from(within_bytes);
-        ByteRange::new(start_bytes, held.start_bytes().min(self.range.end))
+        (!absent.is_empty())
+            .then(|| ByteRange::new(start_bytes, absent.end.start_bytes().min(self.range.end)))
     }
 
     /// The part of a window that begins at the next byte, if there is one.

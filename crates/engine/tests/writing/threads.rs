@@ -50,6 +50,37 @@ fn neighbours_in_a_page_do_not_disturb_each_other() {
     });
 }
 
+/// Goal: a page that is replaced again and again, because readers have it pinned, is never taken for one that the cache lacks: the device
+/// has none of its bytes. Method: a writer of whole pages beside views of them, of a file of which nothing is written back.
+#[test]
+fn a_page_that_is_replaced_is_never_missing() {
+    let directory = ScratchDir::on_target().unwrap();
+    for driver in drivers(5) {
+        let rig = Rig::sized(driver, 8 << 20, 16);
+        let file = open(&rig, &directory.path().join("file"), IoMode::Auto);
+        file.set_len(0).unwrap();
+        file.write_all_at(&[0; 16_384], 0).unwrap();
+        let is_over = AtomicBool::new(false);
+        watched(rig.name(), || {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        file.write_all_at(&[1; 16_384], 0).unwrap();
+                    }
+                });
+                let look = || (0..30_000).try_for_each(|_| file.view(0, 16_384).map(drop));
+                let readers = [scope.spawn(look), scope.spawn(look)];
+                let looked = readers.map(|reader| reader.join().unwrap());
+                is_over.store(true, Ordering::Relaxed);
+                looked.into_iter().for_each(|looked| looked.unwrap());
+            });
+        });
+        assert_eq!(file.stats().counts.bypassed, 0);
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
 /// What one thread owns.
 #[derive(Default)]
 struct Garden {

@@ -221,6 +221,14 @@ impl FilePages {
         }
     }
 
+    /// The first of `pages`, up to the first that is there or on its way; exact at the moment of the call. A lookup without the lock may take
+    /// a page for absent while it is being replaced.
+    pub fn absent(&self, pages: PageRange) -> PageRange {
+        let (shared, table) = (&*self.file.shared, &*self.file.table);
+        let next = shared.lock().control.next(&shared.cache, table, pages.start);
+        PageRange::new(pages.start, next.map_or(pages.end, |next| next.min(pages.end)))
+    }
+
     /// Whether the page can be read now, as far as is visible without a lock.
     pub fn is_resident(&self, page: PageIndex) -> bool {
         let state = self.file.shared.cache.state(&self.file.table, page);
