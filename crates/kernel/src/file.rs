@@ -10,7 +10,7 @@
 //! Does not own: writing (write), loads, frames.
 //! Invariants: I2 a page on its way is never read again. I9 a page whose load failed is read again by each reader, around the
 //! cache, and that reader gets the error. I10 nothing beyond the length is copied, and the cached rest of the last page is zero.
-//! Locks: `readahead` and `listeners`, spin locks, each alone; a hit takes none but where it meets a mark.
+//! Locks: `readahead` and `listeners`, spin locks; within `listeners` that of frames. A hit takes none but where it meets a mark.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -124,8 +124,9 @@ impl<K: Kernel> Page<'_, K> {
         let is_there = page.start_bytes() < file.len() && self.pinned().is_current(&file.table, page);
         let may_store = || {
             // Of a file in memory no page is ever written back. Of others both are needed: a page that was marked while its write was
-            // about to begin is noted as dirty after it, though the write has cleaned it.
-            file.form == Form::InMemory || self.pinned().is_dirty() && file.dirty.lock().is_whole(only(page))
+            // about to begin is noted as dirty after it, though the write has cleaned it. The state of the page last: a write cleans it
+            // before it is noted as over.
+            file.form == Form::InMemory || file.dirty.lock().is_whole(only(page)) && self.pinned().is_dirty()
         };
         if is_there && may_store() {
             file.is_stored_to.store(true, Ordering::Release);

@@ -198,8 +198,9 @@ impl<K: Kernel> File<K> {
                     let Some(spare) = self.copy_with(pinned, start_bytes, bytes) else {
                         return Err(K::Node::error(Failure::NoMemory));
                     };
-                    self.install(page, spare).map_err(|_| K::Node::error(Failure::NoMemory))?;
-                    break;
+                    if self.replace_unmapped(page, spare).map_err(|_| K::Node::error(Failure::NoMemory))? {
+                        break;
+                    }
                 }
                 Wrote::Pending(_) | Wrote::Absent => {
                     let is_new = is_whole || old.is_empty();
@@ -244,6 +245,19 @@ impl<K: Kernel> File<K> {
         Ok(())
     }
 
+    /// As [`File::install`], unless the page may be mapped: what a program stores to the old frame from now on would be lost. Says whether it
+    /// could.
+    fn replace_unmapped(&self, page: PageIndex, spare: Spare<K>) -> Result<bool, NoNode> {
+        // Under the lock: whoever adds a listener maps pages afterwards, and then finds the new frame.
+        let listeners = self.listeners.lock();
+        let is_unmapped = listeners.is_empty();
+        let leaving =
+            if is_unmapped { Some(self.cache.frames.install(&self.table, page, spare)?) } else { None };
+        drop(listeners);
+        drop(leaving);
+        Ok(is_unmapped)
+    }
+
     /// Writes a part of a page that the cache cannot have to the node.
     fn write_through(&self, page: PageIndex, start_bytes: usize, bytes: &[u8]) -> Result<(), Error<K>> {
         if self.form == Form::InMemory {
@@ -275,7 +289,10 @@ impl<K: Kernel> File<K> {
     /// A file in memory gets a page of nothing, if it has none there.
     pub(crate) fn install_zeros(self: &Arc<Self>, page: PageIndex) -> Result<(), Error<K>> {
         let no_memory = || K::Node::error(Failure::NoMemory);
-        let mut spare = self.cache.allocate(0, Purpose::Demand).ok_or_else(no_memory)?;
+        let Some(mut spare) = self.cache.allocate(0, Purpose::Demand) else {
+            // A writer may have been replacing it.
+            return if self.cache.frames.is_absent(&self.table, page) { Err(no_memory()) } else { Ok(()) };
+        };
         spare.fill(0);
         self.cache.frames.install_absent(&self.table, page, spare).map_err(|_| no_memory())?;
         self.cache.keep(self);
@@ -320,7 +337,7 @@ impl<K: Kernel> File<K> {
             return false;
         }
         let spare = self.copy_with(pinned, start_bytes, &[0; PAGE_BYTES][start_bytes..]);
-        let is_replaced = spare.is_some_and(|spare| self.install(page, spare).is_ok());
+        let is_replaced = spare.is_some_and(|spare| self.replace_unmapped(page, spare) == Ok(true));
         if is_replaced {
             self.note_dirty(PageRange::new(page, page + PageCount::new(1)));
         }

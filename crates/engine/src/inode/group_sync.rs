@@ -14,7 +14,7 @@
 //! Owns: which sync is in flight, which callers and records it covers, which of them leads.
 //! Does not own: how long a group waits for callers (sync_pace), the writeback before a sync, the write of the records (write).
 //! Invariants: a sync covers every caller that joined before [`Leading::close`]; at most one sync is in flight.
-//! Locks: `syncs`, alone.
+//! Locks: `syncs`; within it that of `errseq`.
 
 use std::io;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use std::time::Instant;
 use headwater_io::{AppendFile, Appended, Completion, SyncScope, lock};
 
 use crate::base::handover::Handover;
-use crate::inode::errseq::Cause;
+use crate::inode::errseq::{Cause, Errseq};
 use crate::inode::sync_pace::Pace;
 
 /// The syncs of a file.
@@ -145,9 +145,13 @@ impl GroupSync {
         Some(Member { syncs: self, group: open.group.clone(), record, gathering: None })
     }
 
-    /// The abandoned sync, once it has completed.
-    pub(crate) fn take_answered(&self) -> Option<Completion> {
-        self.lock().left_behind.take_if(|completion| completion.is_done())
+    /// Records the error of the abandoned sync, once it has completed. Under the lock: the next leader finds the sync or its error.
+    pub(crate) fn settle(&self, errseq: &Errseq) {
+        let mut syncs = self.lock();
+        let answered = syncs.left_behind.take_if(|completion| completion.is_done());
+        if let Some(Err(error)) = answered.map(|completion| completion.wait().result) {
+            errseq.latch(&error);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Syncs> {

@@ -289,9 +289,7 @@ impl Inode {
 
     /// Records the error of an abandoned sync that has completed.
     pub(crate) fn record_abandoned_sync(&self) {
-        if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
-            self.dirty.errseq.latch(&error);
-        }
+        self.group_sync.settle(&self.dirty.errseq);
     }
 
     /// Counts a page that was read ahead as used, because it was written to.

@@ -153,15 +153,20 @@ impl SizeLockGuard<'_> {
         self.ticket == 0 || self.lock.holder.load(Ordering::Acquire) & !FIRM == self.ticket
     }
 
+    /// As [`SizeLockGuard::holds`].
+    ///
+    /// # Errors
+    /// When an exit of the process has seized the lock.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.holds() { Ok(()) } else { Err(seized()) }
+    }
+
     /// As [`SizeLockGuard::make_firm`]: from here on an exit of the process waits for the holder.
     ///
     /// # Errors
     /// When the exit came first.
     pub(crate) fn keep(&self) -> io::Result<()> {
-        match self.make_firm() {
-            true => Ok(()),
-            false => Err(io::Error::other("the process ends, and writes what the file has")),
-        }
+        if self.make_firm() { Ok(()) } else { Err(seized()) }
     }
 
     /// Makes the lock impossible to seize; false if it was seized before.
@@ -190,6 +195,10 @@ impl Drop for SizeLockGuard<'_> {
             }
         }
     }
+}
+
+fn seized() -> io::Error {
+    io::Error::other("the process ends, and writes what the file has")
 }
 
 /// How the lock was acquired.

@@ -250,6 +250,9 @@ impl<'a> CachedWrite<'a> {
     /// Writes as far as possible without waiting. `None` when all is written.
     fn step(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
         while self.done < bytes.len() {
+            if let Some(size_lock) = &self.size_lock {
+                size_lock.check().map_err(|error| self.error(error))?;
+            }
             let may_grow = self.size_lock.is_some() && self.growth == Growth::Allowed;
             if self.range.end > self.inode.length_bytes() && !may_grow {
                 return self.beyond_end().map(Some);
@@ -446,6 +449,11 @@ impl<'a> CachedWrite<'a> {
         Ok((!range.is_empty()).then_some(WriteNext::Read(range)))
     }
 
+    /// Whether the length may be changed. Exact under the lock of `state`, but for an exit that seizes the size lock at this moment.
+    fn holds_size_lock(&self) -> bool {
+        self.size_lock.as_ref().is_some_and(SizeLockGuard::holds)
+    }
+
     /// Changes pages and marks them dirty, unless the write needs the size lock first. `change` returns the bytes written; `None`
     /// if something has changed in between, so that the step is repeated.
     fn commit(
@@ -454,12 +462,15 @@ impl<'a> CachedWrite<'a> {
         change: impl FnOnce(&Inode, &State) -> Option<u64>,
     ) -> Result<()> {
         let (inode, shared) = (self.inode, self.source.shared());
-        if written.start > inode.length_bytes() && self.size_lock.is_some() {
+        let is_behind_end = || written.start > inode.length_bytes();
+        let leaves_gap = is_behind_end() && self.size_lock.is_some();
+        if leaves_gap {
             self.leave_gap(written.start)?;
         }
         let mut block = None;
         let done_bytes = inode.dirty.change(shared.cache.writes.dirty(), |state| {
-            if written.end > inode.length_bytes() && self.size_lock.is_none() {
+            let may_grow = self.holds_size_lock() && (leaves_gap || !is_behind_end());
+            if written.end > inode.length_bytes() && !may_grow {
                 return 0;
             }
             if inode.dirty.windows.touches(PageRange::covering(written)) {
@@ -501,11 +512,14 @@ impl<'a> CachedWrite<'a> {
             Some(file) if file.direct().is_some() || self.source.open.direct().is_none() => {}
             _ => state.file = Some(self.source.open.clone()),
         }
+        let shared = self.source.shared();
+        if inode.dirty.pages() == 0 && shared.cache.writes.note_dirty(inode) == Noted::New {
+            shared.background.note();
+        }
+        // Before the change is noted: what sees that version must see that the device lacks these bytes.
+        inode.dirty.update_counts(shared.cache.writes.dirty(), state);
         inode.grow(done);
         inode.dirty.note_change_at(done);
-        if inode.dirty.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
-            self.source.shared().background.note();
-        }
         let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
         if !is_in_order {
             state.run_start = done.start;

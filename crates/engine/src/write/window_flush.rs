@@ -217,10 +217,10 @@ fn close_with(
         if flushed.is_err() {
             return window.set_stage(Stage::Live);
         }
-        inode.dirty.windows.remove(window);
-        // Bytes read from the device before lack those of the window.
+        // Bytes read from the device before lack those of the window. First, so that no look finds neither the window nor a new version.
         inode.dirty.note_written();
         inode.dirty.note_change();
+        inode.dirty.windows.remove(window);
         if state.dirty.is_empty() {
             shared.cache.writes.forget(inode);
         }

@@ -335,10 +335,13 @@ pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
         let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
         let writes: Vec<_> = inode.dirty.lock().in_flight.values().filter(is_doubted).cloned().collect();
         writes.iter().for_each(|write| shared.cache.writes.wait(write));
-        // Under the lock: a change that is found from now on is another one.
+        // Under the locks: a change that is found from now on is another one.
+        let device_length = inode.dirty.device_length();
         let state = inode.dirty.lock();
         if !Dirty::is_doubtful(&state) || inode.dirty.errseq.count() != failures {
-            if matches!(hole, Ok(Hole::None) | Err(_)) {
+            // A truncate by others may have been found since the hole was closed.
+            let is_closed = matches!(hole, Ok(Hole::None)) && last_bytes(&state) <= *device_length;
+            if is_closed || hole.is_err() {
                 inode.dirty.clear_unreconciled(&state);
             }
             return;
@@ -365,7 +368,7 @@ fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
     let hole_end = || {
         let device_bytes = *inode.dirty.device_length();
         let state = inode.dirty.lock();
-        let last_bytes = state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes());
+        let last_bytes = last_bytes(&state);
         // The descriptor of the writer: a reader's is not open for writing.
         state.file.clone().filter(|_| last_bytes > device_bytes).map(|file| (file, last_bytes))
     };
@@ -379,6 +382,11 @@ fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
         *device_length = end_bytes.max(*device_length);
         Ok(Hole::None)
     })
+}
+
+/// Where the last dirty page begins.
+fn last_bytes(state: &State) -> u64 {
+    state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes())
 }
 
 /// Begins writeback of this file because much is dirty; the writers of other files do the same for theirs.

@@ -10,6 +10,7 @@ use headwater_core::units::ByteRange;
 
 use super::CachedWrite;
 use crate::base::error::Result;
+use crate::inode::size_lock::SizeLockGuard;
 
 impl CachedWrite<'_> {
     /// Extends the file on the device to the start of this write, so that the bytes in between read as zeros.
@@ -53,6 +54,7 @@ impl Drop for CachedWrite<'_> {
     fn drop(&mut self) {
         if let Some(gap) = self.gap
             && !self.source.shared().driver.is_forked()
+            && self.size_lock.as_ref().is_some_and(SizeLockGuard::make_firm)
         {
             let closed = self.close_gap(gap);
             self.inode.dirty.lock().gap = None;

@@ -39,7 +39,7 @@ impl CachedWrite<'_> {
                 return false;
             };
             let needs_size_lock = written.end > inode.length_bytes() || window.stage() != Stage::Live;
-            if needs_size_lock && self.size_lock.is_none() {
+            if needs_size_lock && !self.holds_size_lock() {
                 next = Some(WriteNext::SizeLock);
                 return false;
             }

@@ -5,7 +5,9 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 use headwater_io::{DriverKind, Extent, Urgency};
 use headwater_testkit::{block_on, run_forked, run_self_with_env};
@@ -156,6 +158,66 @@ fn a_write_elsewhere_leaves_the_gap() {
     drop(writing);
     assert_eq!(std::fs::metadata(&bench.path).unwrap().len(), 100);
     drop(held);
+}
+
+/// Goal: an append whose size lock an exit has seized writes nothing more, and a gap left before that stays: the file may have grown
+/// meanwhile. Method: tasks that wait for memory, of which the first is polled again and the second is dropped.
+#[test]
+fn a_task_that_lost_the_size_lock_changes_nothing() {
+    let bench = Bench::new(b"");
+    let mut held = bench.all_memory();
+    let seize = || drop(bench.inode().dirty.size_lock.lock_leaving(Instant::now()));
+    let mut appending = Box::pin(bench.file.append_async(&PART[..]));
+    assert!(appending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    seize();
+    held.truncate(held.len() - 2);
+    bench.file.append(b"another").unwrap();
+    let error = block_on(appending).unwrap_err();
+    assert!(error.to_string().contains("the process ends"), "{error}");
+    bench.file.sync_data().unwrap();
+    bench.drop_pages();
+    held.extend(bench.all_memory());
+    let mut writing = Box::pin(bench.file.write_all_at_async(&PART[..], 10_000));
+    assert!(writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    seize();
+    held.truncate(held.len() - 2);
+    bench.file.write_all_at(b"x", 9_999).unwrap();
+    bench.file.sync_data().unwrap();
+    drop(writing);
+    let disk = std::fs::read(&bench.path).unwrap();
+    assert_eq!((&disk[..7], &disk[9_999..]), (&b"another"[..], &b"x"[..]));
+}
+
+/// Goal: what sees that a file was written to also sees that its device lacks bytes, so that nothing takes the device's for the newest.
+/// Method: first writes after a sync, beside a thread that looks at both.
+#[test]
+fn a_new_version_is_seen_with_its_dirty_pages() {
+    let bench = Bench::new(&[1; 100]);
+    let (inode, seen) = (bench.inode().clone(), AtomicU64::new(0));
+    let (rounds, mut before) = (2000, inode.dirty.generation());
+    std::thread::scope(|scope| {
+        let look = || {
+            for round in 1..=rounds {
+                while inode.dirty.generation() == before {
+                    std::thread::yield_now();
+                }
+                assert!(inode.dirty.may_lack(), "round {round}");
+                before = inode.dirty.generation();
+                seen.store(round, Ordering::Release);
+            }
+        };
+        let looking = scope.spawn(look);
+        for round in 1..=rounds {
+            bench.file.write_all_at(b"x", 0).unwrap();
+            while seen.load(Ordering::Acquire) < round && !looking.is_finished() {
+                std::thread::yield_now();
+            }
+            if looking.is_finished() {
+                break;
+            }
+            fsync::flush(&bench.engine.shared, &inode, ALL_PAGES);
+        }
+    });
 }
 
 /// Goal: a file that is to be at least so long, and that another program makes longer while this waits for memory, keeps what that program

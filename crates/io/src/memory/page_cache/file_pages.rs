@@ -222,9 +222,12 @@ impl FilePages {
     }
 
     /// The first of `pages`, up to the first that is there or on its way; exact at the moment of the call. A lookup without the lock may take
-    /// a page for absent while it is being replaced.
+    /// a page for absent while it is being replaced. In a forked child, which finds none, all are absent.
     pub fn absent(&self, pages: PageRange) -> PageRange {
         let (shared, table) = (&*self.file.shared, &*self.file.table);
+        if !shared.arena.is_here() {
+            return pages;
+        }
         let next = shared.lock().control.next(&shared.cache, table, pages.start);
         PageRange::new(pages.start, next.map_or(pages.end, |next| next.min(pages.end)))
     }
