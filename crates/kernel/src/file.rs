@@ -138,9 +138,10 @@ impl<K: Kernel> CachedFile<K> {
 
     /// Calls `listener` before any page leaves its memory or is written back: for code that maps pages.
     pub fn add_evict_listener(&self, listener: impl Fn(PageEvent) + Send + Sync + 'static) -> ListenerId {
-        let id = ListenerId(self.file.next_listener.fetch_add(1, Ordering::Relaxed));
         let listener: Listener = Arc::new(listener);
-        self.file.listeners.lock().push((id, listener));
+        let mut listeners = self.file.listeners.lock();
+        let id = ListenerId(self.file.next_listener.fetch_add(1, Ordering::Relaxed));
+        listeners.push((id, listener));
         id
     }
 
@@ -243,6 +244,14 @@ impl<K: Kernel> File<K> {
             copying: Mutex::new(()),
             cache: cache.clone(),
         })
+    }
+
+    /// The length that the node has now, of a file that no handle has yet.
+    pub(crate) fn look_at_length(&self) -> Result<(), Error<K>> {
+        let length_bytes = self.node.length_bytes()?.unwrap_or(0);
+        self.set_length(length_bytes);
+        self.node_bytes.store(length_bytes, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -360,7 +369,7 @@ impl<K: Kernel> File<K> {
         // A request for more than its share of the memory is done in parts: what is read early must not leave before it
         // is copied.
         let share = (self.cache.settings.readahead_limits.share_bytes_max / PAGE_SIZE_BYTES).max(1);
-        pages.end = pages.end.min(PageIndex::new(at.get().saturating_add(share)));
+        pages.end = pages.end.min(PageIndex::new(at.get().saturating_add(share).min(PageIndex::MAX.get())));
         let plan = self.plan(Access { pages, at, outcome, bytes: request, handle: 0 }, end);
         self.cache.start(self, plan.reads()).iter().for_each(|load| load.run());
     }
@@ -392,6 +401,12 @@ impl<K: Kernel> File<K> {
     }
 
     /// Whether pages may be mapped.
+    /// The number of listeners so far, if none is there now, so that no page is mapped.
+    pub(crate) fn listeners_so_far(&self) -> Option<u64> {
+        let listeners = self.listeners.lock();
+        listeners.is_empty().then(|| self.next_listener.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn is_listened_to(&self) -> bool {
         !self.listeners.lock().is_empty()
     }

@@ -59,6 +59,9 @@ pub(crate) enum Found<'a, K: Kernel> {
     Absent,
 }
 
+/// As many as frames have numbers: 16 TiB.
+const CHUNKS_MAX: usize = u32::MAX as usize / (CHUNK_BYTES / PAGE_BYTES);
+
 /// What trying to write in place gives.
 pub(crate) enum Wrote {
     InPlace,
@@ -70,7 +73,8 @@ pub(crate) enum Wrote {
 impl<K: Kernel> Frames<K> {
     /// Room for at most `memory_bytes`, rounded down to chunks of 2 MiB, but at least one of them; none is there yet.
     pub(crate) fn new(memory_bytes: usize, policy: Policy) -> Self {
-        let chunks_max = (memory_bytes / CHUNK_BYTES).max(1) as u32;
+        // Frames have numbers of 32 bits.
+        let chunks_max = (memory_bytes / CHUNK_BYTES).clamp(1, CHUNKS_MAX) as u32;
         let (cache, pool) = Pool::new(chunks_max, policy);
         let chunks = (0..chunks_max).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         Self {

@@ -45,8 +45,9 @@ pub enum PutPages {
     /// The same, and the pages leave, out of mappings too: for `posix_fadvise` with `POSIX_FADV_DONTNEED`. The next access reads them
     /// again. Pages that were stored to meanwhile stay, and those of files in memory.
     Free,
-    /// The pages leave, written or not: for a hole that the file system is about to punch, or has punched. A file in memory has zeros
-    /// there from then on.
+    /// The pages leave, written or not: for a hole that the file system is about to punch. A file in memory has zeros there from then on.
+    /// The file system must keep reads and writes of the range away until it has punched: what is read, or written in part, between the
+    /// two brings the old bytes back.
     Discard,
 }
 

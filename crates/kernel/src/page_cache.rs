@@ -76,7 +76,12 @@ impl<K: Kernel> PageCache<K> {
         if !is_valid || limits.size_bytes_max > headwater_core::CHUNK_BYTES as u64 {
             return Err(Failure::InvalidInput);
         }
-        let files = Files { by_number: BTreeMap::new(), by_key: BTreeMap::new(), unwritten: BTreeMap::new() };
+        let files = Files {
+            by_number: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            forgotten: 0,
+            unwritten: BTreeMap::new(),
+        };
         Ok(Arc::new(Self {
             kernel,
             frames: Arc::new(Frames::new(settings.memory_bytes, settings.replacement)),
@@ -99,15 +104,27 @@ impl<K: Kernel> PageCache<K> {
     /// What the node reports of its length, and [`Failure::NoMemory`].
     pub fn open(self: &Arc<Self>, node: K::Node) -> Result<CachedFile<K>, Error<K>> {
         let key = node.key();
-        let known = self.files.lock().by_key.get(&key).and_then(Weak::upgrade);
+        let files = self.files.lock();
+        let (known, mut forgotten) = (files.by_key.get(&key).and_then(Weak::upgrade), files.forgotten);
+        drop(files);
         if let Some(file) = known {
             return Ok(CachedFile::new(file));
         }
         let made = Arc::new(File::new(self, key, node)?);
         let mut files = self.files.lock();
-        if let Some(file) = files.by_key.get(&key).and_then(Weak::upgrade) {
+        loop {
+            if let Some(file) = files.by_key.get(&key).and_then(Weak::upgrade) {
+                drop(files);
+                return Ok(CachedFile::new(file));
+            }
+            if files.forgotten == forgotten {
+                break;
+            }
+            // A handle that was opened, and closed, meanwhile may have changed the length.
+            forgotten = files.forgotten;
             drop(files);
-            return Ok(CachedFile::new(file));
+            made.look_at_length()?;
+            files = self.files.lock();
         }
         files.by_key.insert(key, Arc::downgrade(&made));
         files.by_number.insert(made.table.file(), Arc::downgrade(&made));
@@ -235,7 +252,7 @@ impl<K: Kernel> PageCache<K> {
     /// Forgets a dropped file. If it was opened again meanwhile, the key leads to another file, which stays.
     pub(crate) fn forget(&self, file: FileId, key: NodeKey) {
         let mut files = self.files.lock();
-        files.by_number.remove(&file);
+        files.forgotten += u64::from(files.by_number.remove(&file).is_some());
         if files.by_key.get(&key).is_some_and(|known| known.strong_count() == 0) {
             files.by_key.remove(&key);
         }

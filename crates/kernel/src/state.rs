@@ -42,6 +42,8 @@ pub struct PageCache<K: Kernel> {
 pub(crate) struct Files<K: Kernel> {
     pub(crate) by_number: BTreeMap<FileId, Weak<File<K>>>,
     pub(crate) by_key: BTreeMap<NodeKey, Weak<File<K>>>,
+    /// Files that were known and are no more, so far.
+    pub(crate) forgotten: u64,
     /// Files with dirty pages. The reference keeps them alive when no handle is open.
     pub(crate) unwritten: BTreeMap<FileId, Arc<File<K>>>,
 }

@@ -191,14 +191,18 @@ impl<K: Kernel> File<K> {
                     attempts += 1;
                     drop(self.page(page, 0..PAGE_BYTES as u32, old)?);
                 }
-                // Whoever has it mapped must not lose it: those who have it pinned are soon done.
-                Wrote::Pinned if self.is_listened_to() => self.wait_for_pins(),
                 Wrote::Pinned => {
+                    let Some(before) = self.listeners_so_far() else {
+                        // A program that has it mapped must not lose it, and those that have it pinned are soon done.
+                        self.wait_for_pins();
+                        continue;
+                    };
                     let Some(pinned) = self.page(page, 0..PAGE_BYTES as u32, old)? else { continue };
                     let Some(spare) = self.copy_with(pinned, start_bytes, bytes) else {
                         return Err(K::Node::error(Failure::NoMemory));
                     };
-                    if self.replace_unmapped(page, spare).map_err(|_| K::Node::error(Failure::NoMemory))? {
+                    let replaced = self.replace_unmapped(page, spare, before);
+                    if replaced.map_err(|_| K::Node::error(Failure::NoMemory))? {
                         break;
                     }
                 }
@@ -245,12 +249,12 @@ impl<K: Kernel> File<K> {
         Ok(())
     }
 
-    /// As [`File::install`], unless the page may be mapped: what a program stores to the old frame from now on would be lost. Says whether it
-    /// could.
-    fn replace_unmapped(&self, page: PageIndex, spare: Spare<K>) -> Result<bool, NoNode> {
-        // Under the lock: whoever adds a listener maps pages afterwards, and then finds the new frame.
+    /// As [`File::install`], of a copy made while there had been `before` listeners, unless the page may have been mapped since: what a
+    /// program has stored to the old frame would be lost. Says whether it could.
+    fn replace_unmapped(&self, page: PageIndex, spare: Spare<K>, before: u64) -> Result<bool, NoNode> {
+        // Under the lock: what adds a listener maps pages afterwards, and then finds the new frame.
         let listeners = self.listeners.lock();
-        let is_unmapped = listeners.is_empty();
+        let is_unmapped = listeners.is_empty() && self.next_listener.load(Ordering::Relaxed) == before;
         let leaving =
             if is_unmapped { Some(self.cache.frames.install(&self.table, page, spare)?) } else { None };
         drop(listeners);
@@ -333,11 +337,9 @@ impl<K: Kernel> File<K> {
         let Found::Page(pinned) = self.cache.frames.pin(&self.table, page, 0..PAGE_BYTES as u32) else {
             return false;
         };
-        if self.is_listened_to() {
-            return false;
-        }
+        let Some(before) = self.listeners_so_far() else { return false };
         let spare = self.copy_with(pinned, start_bytes, &[0; PAGE_BYTES][start_bytes..]);
-        let is_replaced = spare.is_some_and(|spare| self.replace_unmapped(page, spare) == Ok(true));
+        let is_replaced = spare.is_some_and(|spare| self.replace_unmapped(page, spare, before) == Ok(true));
         if is_replaced {
             self.note_dirty(PageRange::new(page, page + PageCount::new(1)));
         }

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::linux::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise, major, minor};
@@ -29,6 +30,25 @@ pub fn kernel_readahead_bytes(path: &Path) -> Option<u64> {
     let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", major(device), minor(device));
     let kib: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
     Some(kib << 10)
+}
+
+/// Does the work again if it fails while something drops the kernel's page cache, as whatever shares the machine may do.
+pub fn again_if_dropped(work: impl Fn()) {
+    for _ in 0..4 {
+        let before = drops();
+        match catch_unwind(AssertUnwindSafe(&work)) {
+            Ok(()) => return,
+            Err(panic) if drops() == before => resume_unwind(panic),
+            Err(_) => println!("the page cache was dropped meanwhile: once more"),
+        }
+    }
+    work();
+}
+
+/// How often the kernel's page cache was dropped (proc_vmstat(5)); `None` where the kernel does not count it.
+fn drops() -> Option<String> {
+    let counts = std::fs::read_to_string("/proc/vmstat").ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("drop_pagecache ")).map(str::to_owned)
 }
 
 #[cfg(test)]

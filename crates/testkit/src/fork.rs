@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
+use crate::waiting::patience;
 use crate::{PATIENCE, hang};
 
 /// Does the work in a forked child, which ends with it: no destructor and no exit handler runs there. Waits for the child.
@@ -53,7 +54,8 @@ pub fn forked_status(what: &str, work: impl FnOnce()) -> Ended {
         if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG).expect("the child is ours") {
             return Ended { status: ExitStatus::from_raw(status.as_raw()), paused };
         }
-        if begun.elapsed().saturating_sub(paused) > PATIENCE / 3 {
+        let taken = begun.elapsed().saturating_sub(paused);
+        if taken > PATIENCE / 3 && taken > patience() / 3 {
             hang::report(pid);
             kill_process(pid, Signal::KILL).expect("the child is ours");
             panic!("the forked child hangs: {what}");

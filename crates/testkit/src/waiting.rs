@@ -54,7 +54,7 @@ pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
         let mut waited = Duration::ZERO;
         while watched.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
             waited += LOOK_EVERY;
-            if waited >= PATIENCE.mul_f64(load().max(1.0)) {
+            if waited >= patience() {
                 eprintln!("hangs: {what}");
                 hang::answer_reports();
                 hang::report(rustix::process::getpid());
@@ -66,6 +66,11 @@ pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     drop(done);
     watchdog.join().expect("the watchdog does not panic");
     result
+}
+
+/// [`PATIENCE`], and on a machine with other work as many times that as it has threads to run for each processor.
+pub(crate) fn patience() -> Duration {
+    PATIENCE.mul_f64(load().max(1.0))
 }
 
 /// Threads that ran or wanted to, for each processor, on average of the last minute (proc_loadavg(5)). 1 if unavailable.

@@ -206,6 +206,9 @@ pub(crate) struct RowArguments {
     /// The cgroup to measure in.
     #[arg(long)]
     pub(crate) cgroup: Option<PathBuf>,
+    /// The process that measures: a row ends with it.
+    #[arg(long)]
+    pub(crate) parent: Option<u32>,
     #[command(flatten)]
     pub(crate) engine: EngineArguments,
     #[command(flatten)]

@@ -61,6 +61,10 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
 pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
     // A measurement that is killed cannot end its rows. Where it is not possible, only time is lost.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if arguments.parent.is_some_and(|parent| parent != std::os::unix::process::parent_id()) {
+        // Killed before that.
+        return ExitCode::FAILURE;
+    }
     let line = match arguments.suite {
         RowSuite::Scan => scan::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cache => cache::measure_row(arguments).and_then(|measured| line_of(&measured)),

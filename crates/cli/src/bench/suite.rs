@@ -74,6 +74,7 @@ impl Task<'_> {
             .args(["bench-row", "--suite", &name_of(self.suite), "--row", self.row])
             .args(["--bytes", &self.bytes.to_string(), "--limit-ms", &self.limit.as_millis().to_string()])
             .args(["--places", &self.places.to_string(), "--seed", &self.seed.to_string()])
+            .args(["--parent", &std::process::id().to_string()])
             .args(self.engine.to_arguments())
             .args(self.kernel_affinity.map(|processor| format!("--kernel-affinity={processor}")))
             .args(cgroup.into_iter().flat_map(|path| ["--cgroup".as_ref(), path.as_os_str()]))

@@ -34,7 +34,7 @@ fn rings() -> Fact {
             "a filter of system calls forbids it, as container runtimes do: allow io_uring_setup, io_uring_enter and \
              io_uring_register in its profile",
         ),
-        _ => fact.mended_by("Linux 5.6 or newer, with CONFIG_IO_URING"),
+        _ => fact.mended_by("Linux 5.11 or newer, with CONFIG_IO_URING"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use headwater_testkit::{Pattern, ScratchDir, make_cold, scratch_dirs, skip, tmpfs};
+use headwater_testkit::{Pattern, ScratchDir, again_if_dropped, make_cold, scratch_dirs, skip, tmpfs};
 use serde_json::Value;
 
 use crate::{assert_one_line, copy_command, headwater, run, text, utf8};
@@ -51,32 +51,34 @@ fn memory_is_shown() {
 /// Goal: all, nothing and a part of a file in the cache are told apart, in words, numbers and the map.
 #[test]
 fn residency_is_shown() {
-    // What lies in memory cannot be made cold.
-    for (_, scratch) in scratch_dirs().into_iter().filter(|(kind, _)| *kind != "tmpfs") {
-        let path = file_in(scratch.path());
-        let file = File::open(&path).unwrap();
-        fs::read(&path).unwrap();
-        let (words, facts) = stat(&path);
-        assert_eq!((&facts["length_bytes"], &facts["pages"]), (&LENGTH_BYTES.into(), &PAGES.into()));
-        if facts["resident_pages"].is_null() {
-            return skip("the kernel does not tell what is cached");
+    again_if_dropped(|| {
+        // What lies in memory cannot be made cold.
+        for (_, scratch) in scratch_dirs().into_iter().filter(|(kind, _)| *kind != "tmpfs") {
+            let path = file_in(scratch.path());
+            let file = File::open(&path).unwrap();
+            fs::read(&path).unwrap();
+            let (words, facts) = stat(&path);
+            assert_eq!((&facts["length_bytes"], &facts["pages"]), (&LENGTH_BYTES.into(), &PAGES.into()));
+            if facts["resident_pages"].is_null() {
+                return skip("the kernel does not tell what is cached");
+            }
+            assert!(words.contains("257 of 257 pages, 100.0 %, 1.0 MiB"), "{words}");
+            assert!(!words.contains("  map"), "{words}");
+            make_cold(&file).unwrap();
+            let (words, facts) = stat(&path);
+            assert_eq!(facts["resident_pages"], 0, "{words}");
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+            file.read_exact_at(&mut [0; 4096], LENGTH_BYTES / 2).unwrap();
+            let (words, facts) = stat(&path);
+            let resident = facts["resident_pages"].as_u64().unwrap();
+            assert!(0 < resident && resident < PAGES, "{words}");
+            let parts: Vec<Value> = facts["parts"]["resident_pages"].as_array().unwrap().clone();
+            assert_eq!(parts.iter().map(|pages| pages.as_u64().unwrap()).sum::<u64>(), resident);
+            let map = words.lines().find_map(|line| line.trim().strip_prefix("map")).unwrap().trim();
+            assert_eq!(map.len(), parts.len() + 2);
+            assert!(map.starts_with("|.") && map.ends_with(".|"), "{map}");
         }
-        assert!(words.contains("257 of 257 pages, 100.0 %, 1.0 MiB"), "{words}");
-        assert!(!words.contains("  map"), "{words}");
-        make_cold(&file).unwrap();
-        let (words, facts) = stat(&path);
-        assert_eq!(facts["resident_pages"], 0, "{words}");
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
-        file.read_exact_at(&mut [0; 4096], LENGTH_BYTES / 2).unwrap();
-        let (words, facts) = stat(&path);
-        let resident = facts["resident_pages"].as_u64().unwrap();
-        assert!(0 < resident && resident < PAGES, "{words}");
-        let parts: Vec<Value> = facts["parts"]["resident_pages"].as_array().unwrap().clone();
-        assert_eq!(parts.iter().map(|pages| pages.as_u64().unwrap()).sum::<u64>(), resident);
-        let map = words.lines().find_map(|line| line.trim().strip_prefix("map")).unwrap().trim();
-        assert_eq!(map.len(), parts.len() + 2);
-        assert!(map.starts_with("|.") && map.ends_with(".|"), "{map}");
-    }
+    });
 }
 
 /// Goal: what direct I/O asks for is said, and headwater's way with it.

@@ -256,7 +256,7 @@ fn wake_in_order(file: &File, scratch: &Scratch, place: u64) -> bool {
     }
     let all_wait = tasks.iter().all(|task| task.early.is_none());
     if all_wait {
-        while turns.load(Ordering::SeqCst) < 8 {
+        while wakers.iter().any(|turn| turn.first.load(Ordering::SeqCst) == 0) {
             thread::yield_now();
         }
         let order: Vec<_> = wakers.iter().map(|turn| turn.first.load(Ordering::SeqCst)).collect();

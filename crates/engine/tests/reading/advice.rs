@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use headwater::{Advice, ByteRange, Caching, File, IoMode, OpenOptions, Operation, Residency};
-use headwater_testkit::{PATIENCE, with_seed};
+use headwater_testkit::{PATIENCE, again_if_dropped, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, rigs};
 
@@ -248,29 +248,32 @@ fn more_than_the_cache_holds() {
 /// Goal: a file that is not cached passes advice on to the kernel, or says that it cannot.
 #[test]
 fn files_that_are_not_cached() {
-    let scratch = Scratch::new(1, 100_000);
-    let rig = &rigs(1)[0];
-    let open = |mode| {
-        let mut options = OpenOptions::new();
-        options.engine(&rig.engine).caching(Caching::Off).io(mode).open(scratch.path()).unwrap()
-    };
-    let range = ByteRange::new(0, 100_000);
-    for mode in [IoMode::Auto, IoMode::Buffered] {
-        let file = open(mode);
-        ORDERS.into_iter().for_each(|advice| file.advise(advice, ..).unwrap());
-        file.advise(Advice::WillNeed, ..).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while file.residency(range) != Residency::Whole {
-            assert!(Instant::now() < deadline, "the kernel does not read it");
-            std::thread::yield_now();
+    again_if_dropped(|| {
+        let scratch = Scratch::new(1, 100_000);
+        let rig = &rigs(1)[0];
+        let open = |mode| {
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).caching(Caching::Off).io(mode).open(scratch.path()).unwrap()
+        };
+        let range = ByteRange::new(0, 100_000);
+        for mode in [IoMode::Auto, IoMode::Buffered] {
+            let file = open(mode);
+            ORDERS.into_iter().for_each(|advice| file.advise(advice, ..).unwrap());
+            file.advise(Advice::WillNeed, ..).unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            while file.residency(range) != Residency::Whole {
+                assert!(Instant::now() < deadline, "the kernel does not read it");
+                file.advise(Advice::WillNeed, ..).unwrap();
+                std::thread::yield_now();
+            }
+            // Waits for what is counted as resident and still on its way.
+            file.read_exact_at(&mut vec![0; 100_000], 0).unwrap();
+            file.advise(Advice::DontNeed, ..).unwrap();
+            assert_eq!(file.residency(range), Residency::None);
         }
-        // Waits for what is counted as resident and still on its way.
-        file.read_exact_at(&mut vec![0; 100_000], 0).unwrap();
-        file.advise(Advice::DontNeed, ..).unwrap();
-        assert_eq!(file.residency(range), Residency::None);
-    }
-    if open(IoMode::Auto).is_direct() {
-        let error = open(IoMode::Direct).advise(Advice::WillNeed, ..).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    }
+        if open(IoMode::Auto).is_direct() {
+            let error = open(IoMode::Direct).advise(Advice::WillNeed, ..).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        }
+    });
 }

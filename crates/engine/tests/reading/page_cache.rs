@@ -6,7 +6,7 @@
 use std::io::Read;
 
 use headwater::{ByteRange, Caching, IoMode, OpenOptions, Residency};
-use headwater_testkit::{Rng, on_each, tmpfs, with_seed};
+use headwater_testkit::{Rng, again_if_dropped, on_each, tmpfs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, drivers, rigs};
 
@@ -47,42 +47,46 @@ fn assert_cold(file: &headwater::File, what: &str) {
 /// Goal: a warm file is read without the device. Method: on `sim`, which counts its attempts.
 #[test]
 fn a_warm_file_is_read_from_there() {
-    with_seed("page_cache::a_warm_file_is_read_from_there", |seed| {
-        let scratch = Scratch::new(seed, 2_000_000);
-        std::fs::read(scratch.path()).unwrap();
-        let rig = Rig::sim(seed);
-        let file = rig.open(&scratch.path(), IoMode::Auto);
-        let mut contents = Vec::new();
-        file.reader().read_to_end(&mut contents).unwrap();
-        scratch.check_all(0, usize::MAX, &contents);
-        file.read_exact_at(&mut contents[..100_000], 77).unwrap();
-        scratch.check(77, &contents[..100_000]);
-        block_on(file.read_exact_at_async(1_999_990, 10)).unwrap();
-        block_on(file.read_at_async(0, 2_500_000)).unwrap();
-        assert_eq!(rig.control().attempts(), 0, "the device was asked for what the kernel has");
-        rig.assert_idle();
+    again_if_dropped(|| {
+        with_seed("page_cache::a_warm_file_is_read_from_there", |seed| {
+            let scratch = Scratch::new(seed, 2_000_000);
+            std::fs::read(scratch.path()).unwrap();
+            let rig = Rig::sim(seed);
+            let file = rig.open(&scratch.path(), IoMode::Auto);
+            let mut contents = Vec::new();
+            file.reader().read_to_end(&mut contents).unwrap();
+            scratch.check_all(0, usize::MAX, &contents);
+            file.read_exact_at(&mut contents[..100_000], 77).unwrap();
+            scratch.check(77, &contents[..100_000]);
+            block_on(file.read_exact_at_async(1_999_990, 10)).unwrap();
+            block_on(file.read_at_async(0, 2_500_000)).unwrap();
+            assert_eq!(rig.control().attempts(), 0, "the device was asked for what the kernel has");
+            rig.assert_idle();
+        });
     });
 }
 
 /// Goal: a half-warm file is read with its cold half left cold.
 #[test]
 fn a_half_warm_file_keeps_its_halves() {
-    with_seed("page_cache::a_half_warm_file_keeps_its_halves", |seed| {
-        let scratch = Scratch::new(seed, 4 << 20);
-        let ordinary = scratch.file();
-        for rig in rigs(seed) {
-            let file = rig.open(&scratch.path(), IoMode::Auto);
-            scratch.make_cold();
-            // No readahead of the kernel's own, so that only this half is warm.
-            rustix::fs::fadvise(&ordinary, 0, None, rustix::fs::Advice::Random).unwrap();
-            std::os::unix::fs::FileExt::read_exact_at(&ordinary, &mut vec![0; 2 << 20], 0).unwrap();
-            let (warm, cold) = (ByteRange::new(0, 2 << 20), ByteRange::new(2 << 20, 4 << 20));
-            let mut contents = Vec::new();
-            file.reader().read_to_end(&mut contents).unwrap();
-            scratch.check_all(0, usize::MAX, &contents);
-            assert_eq!((file.residency(warm), file.residency(cold)), (Residency::Whole, Residency::None));
-            rig.assert_idle();
-        }
+    again_if_dropped(|| {
+        with_seed("page_cache::a_half_warm_file_keeps_its_halves", |seed| {
+            let scratch = Scratch::new(seed, 4 << 20);
+            let ordinary = scratch.file();
+            for rig in rigs(seed) {
+                let file = rig.open(&scratch.path(), IoMode::Auto);
+                scratch.make_cold();
+                // No readahead of the kernel's own, so that only this half is warm.
+                rustix::fs::fadvise(&ordinary, 0, None, rustix::fs::Advice::Random).unwrap();
+                std::os::unix::fs::FileExt::read_exact_at(&ordinary, &mut vec![0; 2 << 20], 0).unwrap();
+                let (warm, cold) = (ByteRange::new(0, 2 << 20), ByteRange::new(2 << 20, 4 << 20));
+                let mut contents = Vec::new();
+                file.reader().read_to_end(&mut contents).unwrap();
+                scratch.check_all(0, usize::MAX, &contents);
+                assert_eq!((file.residency(warm), file.residency(cold)), (Residency::Whole, Residency::None));
+                rig.assert_idle();
+            }
+        });
     });
 }
 

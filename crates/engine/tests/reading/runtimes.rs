@@ -136,12 +136,13 @@ const LONE_READS: u64 = 2000;
 /// How often the threads of this process have waited.
 fn waits() -> u64 {
     let of_thread = |task: std::io::Result<std::fs::DirEntry>| {
-        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        // One that has just ended has none.
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.and_then(|count| count.trim().parse::<u64>().ok())
-            .expect("the kernel counts what a thread waits")
+        let count = line.and_then(|count| count.trim().parse::<u64>().ok());
+        Some(count.expect("the kernel counts what a thread waits"))
     };
-    std::fs::read_dir("/proc/self/task").unwrap().map(of_thread).sum()
+    std::fs::read_dir("/proc/self/task").unwrap().filter_map(of_thread).sum()
 }
 
 /// Goal: tasks and threads that block, on one ring.

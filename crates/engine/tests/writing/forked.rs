@@ -26,7 +26,7 @@ fn a_child_neither_cuts_nor_syncs() {
 }
 
 /// Other tests of this binary have threads that hold locks at the moment of the fork.
-fn in_a_process_of_its_own(name: &str, work: impl FnOnce()) {
+pub(crate) fn in_a_process_of_its_own(name: &str, work: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         return work();
     }

@@ -61,8 +61,8 @@ fn failures_to_wake(kind: DriverKind) -> Vec<String> {
             thread::sleep(Duration::from_millis(20));
             // Nothing of ours is on its way to the file while another program changes it.
             log.flush().unwrap();
-            let begun = Instant::now();
             change();
+            let begun = Instant::now();
             let expected = std::fs::metadata(&path).unwrap().len().max(log.len().unwrap());
             for lengths in [&lengths, &thread_lengths] {
                 // A write behind the end makes the file longer in two steps.

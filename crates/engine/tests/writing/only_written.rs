@@ -15,6 +15,7 @@ use std::path::Path;
 use headwater::{File, IoMode, ManyRead, OpenOptions};
 use headwater_testkit::{Rng, ScratchDir, run_forked, skip, with_seed};
 
+use crate::forked::in_a_process_of_its_own;
 use crate::rig::{Rig, block_on, drivers};
 
 /// Goal: a file that may only be written is opened where the standard library opens it and refused where that refuses it; reads are refused,
@@ -59,7 +60,8 @@ fn files_are_opened_as_by_std() {
 #[test]
 fn every_way_of_writing_agrees_with_a_vector() {
     let Some(directory) = for_all() else { return };
-    with_seed("only_written::every_way_of_writing_agrees_with_a_vector", |seed| {
+    let name = "only_written::every_way_of_writing_agrees_with_a_vector";
+    let compare = |seed| {
         for kind in drivers(seed) {
             let path = directory.path().join("file");
             fs::write(&path, vec![b'-'; 20_000]).unwrap();
@@ -84,7 +86,8 @@ fn every_way_of_writing_agrees_with_a_vector() {
             });
             assert!(fs::read(&path).unwrap() == fs::read(directory.path().join("expected")).unwrap());
         }
-    });
+    };
+    in_a_process_of_its_own(name, || with_seed(name, compare));
 }
 
 /// Goal: a log that a program may add to and not read takes records in every way, alone and durably.

@@ -47,7 +47,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::clock::coarse_clock;
 use super::status::FileKey;
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use crate::system::fork::ProcessMark;
 use crate::system::signals::without_signals;
 
@@ -244,7 +244,8 @@ impl Parked {
             return None;
         }
         let (key, mode) = (FileKey::of_path(path).ok()?, lasting(flags));
-        let pass = lock(&self.pass);
+        // A pass may wait for the server of a parked file; this file is opened anew then.
+        let pass = try_lock(&self.pass)?;
         let mut files = lock(&self.files);
         let place = files.iter().position(|waiting| waiting.key == key && waiting.mode == mode)?;
         let waiting = files.remove(place)?;

@@ -54,9 +54,18 @@ type Kernel = Option<Arc<OwnedFd>>;
 
 struct Entry {
     number: u64,
-    /// `None` where the kernel reports nothing.
-    watch: Option<i32>,
+    watch: Watch,
     event: Arc<Event>,
+}
+
+/// The kernel's watch of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Watch {
+    /// On its way: any number may be its own.
+    Asked,
+    Number(i32),
+    /// The kernel reports nothing.
+    Refused,
 }
 
 impl Notices {
@@ -75,13 +84,19 @@ impl Notices {
                 state.kernel.insert(kernel).clone()
             }
         };
-        let path = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
-        // At the limits of instances and of watches, and without `/proc`, the file is looked at once a second.
-        let watch = kernel.and_then(|kernel| inotify::add_watch(&*kernel, path, WatchFlags::MODIFY).ok());
         state.numbers += 1;
         let number = state.numbers;
-        state.entries.push(Entry { number, watch, event: event.clone() });
-        Ok(Notice { state: self.state.clone(), number, process: ProcessMark::here() })
+        state.entries.push(Entry { number, watch: Watch::Asked, event: event.clone() });
+        drop(state);
+        let notice = Notice { state: self.state.clone(), number, process: ProcessMark::here() };
+        // The kernel may ask a server first, so no lock is held. At the limits of instances and of watches, and without `/proc`, the file is
+        // looked at once a second.
+        let path = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
+        let watch = kernel.and_then(|kernel| inotify::add_watch(&*kernel, path, WatchFlags::MODIFY).ok());
+        if let Some(entry) = lock(&self.state).entries.iter_mut().find(|entry| entry.number == number) {
+            entry.watch = watch.map_or(Watch::Refused, Watch::Number);
+        }
+        Ok(notice)
     }
 }
 
@@ -94,8 +109,9 @@ impl Drop for Notice {
         let mut state = lock(&self.state);
         let place = state.entries.iter().position(|entry| entry.number == self.number);
         let entry = state.entries.swap_remove(place.expect("each is removed once"));
-        let is_last = state.entries.iter().all(|other| other.watch != entry.watch);
-        if let (Some(watch), true, Some(Some(kernel))) = (entry.watch, is_last, &state.kernel) {
+        let is_other = |other: &Entry| other.watch != entry.watch && other.watch != Watch::Asked;
+        let is_last = state.entries.iter().all(is_other);
+        if let (Watch::Number(watch), true, Some(Some(kernel))) = (entry.watch, is_last, &state.kernel) {
             // It may have ended with the file.
             let _ = inotify::remove_watch(&**kernel, watch);
         }
@@ -123,8 +139,8 @@ fn run(state: &Mutex<State>, kernel: Option<&OwnedFd>) {
             }
             let is_due = |entry: &&Entry| match (&written, entry.watch) {
                 _ if is_tick => true,
-                (Some(written), Some(watch)) => written.contains(&watch),
-                (Some(_), None) => false,
+                (Some(written), Watch::Number(watch)) => written.contains(&watch),
+                (Some(_), Watch::Asked | Watch::Refused) => false,
                 (None, _) => true,
             };
             state.entries.iter().filter(is_due).map(|entry| entry.event.clone()).collect()

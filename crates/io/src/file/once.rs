@@ -202,7 +202,7 @@ mod tests {
     use std::fs;
     use std::thread;
 
-    use headwater_testkit::{ScratchDir, make_cold, skip};
+    use headwater_testkit::{ScratchDir, again_if_dropped, make_cold, skip};
     use rustix::fs::fcntl_getfl;
 
     use super::*;
@@ -279,24 +279,26 @@ mod tests {
     /// A file that has become shorter is not taken for whole.
     #[test]
     fn a_cold_file_ends_a_row_of_warm_ones() {
-        let Ok(directory) = ScratchDir::on_target() else { return skip("a directory") };
-        let (files, mut buffer) = (WarmFiles::default(), vec![0; LENGTH + 100]);
-        let Some(file) = cold_file(directory.path()) else { return skip("direct I/O") };
-        if resident_pages(file.ordinary.as_fd(), ByteRange::new(0, LENGTH as u64)) != Some(0) {
-            return skip("what the page cache holds");
-        }
-        assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), None);
-        assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), None);
-        fs::read(directory.path().join("file")).unwrap();
-        for _ in 0..20 {
-            assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), Some(LENGTH));
-        }
-        assert!(files.are_likely());
-        let cold = cold_file(directory.path()).unwrap();
-        buffer.fill(0);
-        assert_eq!(cold.copy_first(&mut buffer, LENGTH, &files), Some(LENGTH));
-        assert!(buffer[..LENGTH] == contents());
-        assert!(!files.are_likely());
-        assert_eq!(cold.copy_first(&mut buffer, LENGTH + 1, &files), None);
+        again_if_dropped(|| {
+            let Ok(directory) = ScratchDir::on_target() else { return skip("a directory") };
+            let (files, mut buffer) = (WarmFiles::default(), vec![0; LENGTH + 100]);
+            let Some(file) = cold_file(directory.path()) else { return skip("direct I/O") };
+            if resident_pages(file.ordinary.as_fd(), ByteRange::new(0, LENGTH as u64)) != Some(0) {
+                return skip("what the page cache holds");
+            }
+            assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), None);
+            assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), None);
+            fs::read(directory.path().join("file")).unwrap();
+            for _ in 0..20 {
+                assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), Some(LENGTH));
+            }
+            assert!(files.are_likely());
+            let cold = cold_file(directory.path()).unwrap();
+            buffer.fill(0);
+            assert_eq!(cold.copy_first(&mut buffer, LENGTH, &files), Some(LENGTH));
+            assert!(buffer[..LENGTH] == contents());
+            assert!(!files.are_likely());
+            assert_eq!(cold.copy_first(&mut buffer, LENGTH + 1, &files), None);
+        });
     }
 }

@@ -578,6 +578,11 @@ pub(crate) mod tests {
             let frames: Vec<FrameId> = frames.map(FrameId::new).collect();
             // SAFETY: they were adopted just now.
             announces(&arena, "frames", || unsafe { arena.give_back(&frames) });
+            let arena = Arena::new(METADATA_BYTES + 256 * CHUNK_BYTES).unwrap();
+            let held: Vec<Extent> =
+                (0..32).filter_map(|_| arena.allocate(CHUNK_BYTES, Urgency::Demand)).collect();
+            announces(&arena, "a chunk that was prepared", || arena.prepare());
+            drop(held);
         });
     }
 

@@ -125,6 +125,12 @@ impl Slots {
         AttemptId { request: id, number: self.table.slot(id).attempt() }
     }
 
+    /// The same of a request that may be over, and then `None`.
+    pub(crate) fn attempt_under_way(&self, id: SlotId) -> Option<AttemptId> {
+        let attempt = AttemptId { request: id, number: self.table.find(id.index)?.attempt() };
+        self.is_under_way(attempt).then_some(attempt)
+    }
+
     /// Whether the attempt is under way, for any numbers. True at most once
     /// for an attempt whose result is then given to [`Slots::attempt`].
     #[inline]

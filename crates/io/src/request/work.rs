@@ -319,11 +319,8 @@ impl Step {
         let error_number = result.as_ref().err().and_then(io::Error::raw_os_error);
         match (call, error_number) {
             (SystemCall::Timeout { .. }, Some(libc::ETIME)) => return self.finish(Ok(0)),
-            (
-                SystemCall::Close { .. },
-                None | Some(libc::EINTR | libc::EIO | libc::ENOSPC | libc::EDQUOT),
-            ) => {
-                // It is closed whatever was wrong.
+            // The number is free whatever the file system reports, and may be another file's by now.
+            (SystemCall::Close { .. }, number) if !matches!(number, Some(libc::EBADF | libc::ECANCELED)) => {
                 let _ = self.descriptor.take().map(IntoRawFd::into_raw_fd);
             }
             (_, Some(libc::ECANCELED)) if ends_early => {}

@@ -34,9 +34,13 @@ pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
             let _ = rustix::mm::munmap(raw, lead);
         }
         let _ = rustix::mm::munmap(base.wrapping_add(bytes).cast(), bytes - lead);
-        // Both are only advice for speed; kernels without them (or with THP off) still give working memory.
+        // Kernels without huge pages still give working memory. A child must not have a copy while a device reads into the memory: the
+        // kernel might give the device's bytes to the child.
         let _ = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxHugepage);
-        let _ = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxDontFork);
+        if rustix::mm::madvise(base.cast(), bytes, Advice::LinuxDontFork).is_err() {
+            let _ = rustix::mm::munmap(base.cast(), bytes);
+            return None;
+        }
     }
     let base = NonNull::new(base)?;
     // SAFETY: the memory was mapped above.

@@ -304,14 +304,15 @@ impl Uring {
     pub(crate) fn cancel(&self, id: SlotId) {
         self.shared.check_owner();
         self.shared.flush_staged();
+        self.shared.await_taking();
         if let Some(substitute) = self.shared.substitute.get() {
             substitute.look_at_waits();
         }
-        loop {
-            let attempt = self.shared.slots.attempt_id(id);
+        let slots = &self.shared.slots;
+        while let Some(attempt) = slots.attempt_under_way(id) {
             let builder = types::CancelBuilder::user_data(entry::encode(attempt));
             let _ = self.shared.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), builder);
-            if self.shared.slots.attempt_id(id) == attempt {
+            if slots.attempt_under_way(id) == Some(attempt) {
                 return;
             }
         }

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 use super::faults;
-use super::{Attendant, Reaper, Shared, WAIT, WaitsIdle, entry};
+use super::{Attendant, DevicePolling, Reaper, Shared, WAIT, WaitsIdle, entry};
 use crate::request::attempt::Verdict;
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
 use crate::request::slots::{Completed, Waiter};
@@ -71,9 +71,11 @@ impl Shared {
         harvest.seen > 0
     }
 
-    /// Makes the kernel post completions that it holds back: deferred ones, and those for which the queue had no room.
+    /// Makes the kernel post completions that it holds back: deferred ones, those for which the queue had no room, and on a ring that polls
+    /// all of them.
     pub(super) fn collect_deferred(&self) {
-        let keeps = {
+        let is_polled = self.polling == DevicePolling::Polled && self.slots.in_flight() > 0;
+        let keeps = is_polled || {
             let _guard = lock(&self.submission);
             // SAFETY: as in `push`.
             let queue = unsafe { self.ring.submission_shared() };

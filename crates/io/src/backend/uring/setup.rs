@@ -107,7 +107,7 @@ impl Ring {
     pub(crate) fn new(wanted: RingUse) -> io::Result<Ring> {
         let mut refusal = None;
         // The best flags first; a kernel that does not know one returns EINVAL.
-        for level in [Level::Linux6_6, Level::Linux6_1, Level::Linux5_6] {
+        for level in [Level::Linux6_6, Level::Linux6_1, Level::Linux5_11] {
             match build(wanted, level) {
                 Ok(Built { ring, event_descriptor, calls }) => {
                     let (deferred, mark) = (event_descriptor.is_some(), ProcessMark::here());
@@ -196,7 +196,7 @@ pub(crate) fn polled_read_works(file: BorrowedFd<'_>) -> bool {
 /// What a kernel offers, by the version that brought it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
-    Linux5_6,
+    Linux5_11,
     Linux6_1,
     Linux6_6,
 }
@@ -230,6 +230,10 @@ fn build(wanted: RingUse, level: Level) -> io::Result<Built> {
         }
     }
     let ring = builder.build(wanted.submission_entries.next_power_of_two())?;
+    if !ring.params().is_feature_ext_arg() {
+        let text = "this kernel's io_uring cannot wait for a limited time (Linux 5.11, and 5.10 from 5.10.162 on, can)";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if !NEEDED.iter().all(|&code| probe.is_supported(code)) {
@@ -240,8 +244,8 @@ fn build(wanted: RingUse, level: Level) -> io::Result<Built> {
     let mut calls = Vec::new();
     if wanted.operations >= RingOperations::Calls && wanted.polling == DevicePolling::Interrupts {
         calls.extend(CALLS.iter().filter(|&&code| probe.is_supported(code)));
-        // Those that may last for ever have to be cancelled (Linux 6.0).
-        if level >= Level::Linux6_1 {
+        // Those that may last for ever have to be cancelled.
+        if level >= Level::Linux6_1 && can_cancel(&ring) {
             calls.extend(WAITS.iter().filter(|&&code| probe.is_supported(code)));
         }
     }
@@ -268,6 +272,13 @@ fn restrict(ring: &IoUring, calls: &[u8]) -> io::Result<()> {
     let registrations = REGISTRATIONS.iter().map(|&code| Restriction::register_op(code));
     let mut restrictions: Vec<Restriction> = operations.chain(registrations).collect();
     ring.submitter().register_restrictions(&mut restrictions)
+}
+
+/// Whether the kernel has `IORING_REGISTER_SYNC_CANCEL` (Linux 6.0).
+fn can_cancel(ring: &IoUring) -> bool {
+    let nothing = types::CancelBuilder::user_data(u64::MAX);
+    let cancelled = ring.submitter().register_sync_cancel(Some(types::Timespec::new()), nothing);
+    cancelled.err().and_then(|error| error.raw_os_error()) != Some(libc::EINVAL)
 }
 
 fn explain(error: io::Error) -> io::Error {

@@ -152,6 +152,14 @@ impl Shared {
         if self.is_substituted() { 0 } else { unsafe { self.ring.submission_shared() }.len() }
     }
 
+    /// Waits until the kernel's thread has taken the entries, if it is one that takes them: what it has not seen cannot be cancelled.
+    pub(super) fn await_taking(&self) {
+        while self.submits_by_itself && self.has_staged() && !self.gate.is_closed() {
+            let _ = self.enter(0, WAIT);
+            std::thread::yield_now();
+        }
+    }
+
     /// Submits the staged entries, of which there are `staged` at least. A kernel short of memory, or of room for completions, takes
     /// some or none of them; the call is repeated until it has taken all. No other thread might do that: the owners may be tasks,
     /// which only completions wake.
@@ -209,8 +217,8 @@ impl Shared {
         next
     }
 
-    /// Submits staged entries and waits for `want` completions, for no longer than `limit` (before Linux 5.11, and on a local ring
-    /// where it is no shorter than [`WAIT`], without a limit).
+    /// Submits staged entries and waits for `want` completions, for no longer than `limit` (on a local ring where it is no shorter than
+    /// [`WAIT`], without a limit).
     pub(super) fn enter(&self, want: usize, limit: Duration) -> io::Result<usize> {
         self.check_owner();
         self.enters.fetch_add(1, Ordering::Relaxed);
@@ -242,7 +250,7 @@ impl Shared {
         };
         // On a local ring the limit counts only where it is short: it costs a timer, and nothing else enters that ring.
         let is_limited = !self.ring.deferred || limit < WAIT;
-        if want > 0 && is_limited && self.ring.params().is_feature_ext_arg() {
+        if want > 0 && is_limited {
             let limit = types::Timespec::from(limit);
             self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
         } else {

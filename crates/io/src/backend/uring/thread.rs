@@ -88,7 +88,8 @@ impl Shared {
             self.end_burst();
             // Lower the flag, then look once more: a thread that raised it before this line has its request counted already,
             // one that raises it later unparks us.
-            self.attended.store(false, Ordering::SeqCst);
+            // A swap, because a load may come before a store.
+            self.attended.swap(false, Ordering::SeqCst);
             if self.slots.in_flight() == 0 {
                 self.hand_over();
                 thread::park();

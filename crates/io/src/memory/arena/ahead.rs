@@ -20,6 +20,7 @@ use headwater_core::buddy::CHUNK_BYTES;
 
 use super::{Arena, CHUNK_PAGES, State, demand_reserve_bytes};
 use crate::sync::background::BackgroundWaker;
+use crate::sync::event::WakeScope;
 
 /// What wakes the thread that prepares memory.
 #[derive(Default)]
@@ -50,6 +51,8 @@ impl Arena {
             return;
         }
         self.shared.ahead.is_called.store(false, Ordering::Relaxed);
+        // Growing wakes others, who may ask for memory at once: the lock is given up first.
+        let _scope = WakeScope::enter();
         let mut state = self.shared.lock();
         while state.buddy.free_pages() < ahead_pages(state.chunks_mapped) && self.may_prepare(&state) {
             let Some(grown) = self.grow(state) else { return };
