@@ -44,6 +44,7 @@ struct Served {
     /// Bytes that are still written before nothing is answered any more.
     silent_after_bytes: Option<usize>,
     kept: Vec<Vec<u8>>,
+    refuses_flushes: bool,
     nodes: BTreeMap<u64, Node>,
     next_node: u64,
 }
@@ -79,6 +80,7 @@ impl FuseMount {
             is_silent: false,
             silent_after_bytes: None,
             kept: Vec::new(),
+            refuses_flushes: false,
             nodes: BTreeMap::new(),
             next_node: ROOT + 1,
         }));
@@ -120,6 +122,11 @@ impl FuseMount {
     /// Nothing is answered any more once this many bytes have been written from now on.
     pub fn fall_silent_after(&self, written_bytes: usize) {
         self.served().silent_after_bytes = Some(written_bytes);
+    }
+
+    /// From now on `close(2)` reports `EACCES`.
+    pub fn refuse_flushes(&self) {
+        self.served().refuses_flushes = true;
     }
 
     /// Whether requests are kept.
@@ -272,6 +279,7 @@ impl Served {
                 self.silent_after_bytes = self.silent_after_bytes.map(|left| left.saturating_sub(length));
                 self.is_silent |= self.silent_after_bytes == Some(0);
             }
+            FLUSH if self.refuses_flushes => return Err(Errno::ACCESS),
             RELEASE | RELEASEDIR | FSYNC | FLUSH | ACCESS | DESTROY => {}
             READDIR => {}
             _ => return Err(Errno::NOSYS),

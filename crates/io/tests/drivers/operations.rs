@@ -19,7 +19,7 @@ use headwater_io::{
     Call, Calling, DeviceEvent, Driver, DriverKind, DriverOptions, LocalDriver, RingOperations, SimControl,
     SimOptions,
 };
-use headwater_testkit::{PATIENCE, Rng, forbid_io_uring, run_forked, with_seed};
+use headwater_testkit::{FuseMount, PATIENCE, Rng, forbid_io_uring, lack, run_forked, with_seed};
 
 use crate::bench::{
     Bench, all_kinds, block_on, drivers, errno, errno_of, in_child, is_closed_on_exec, watched,
@@ -98,6 +98,41 @@ fn errors() {
             assert_eq!(errno(&read.wait().result), Some(libc::ESPIPE));
         }
         watched(bench.name(), || bench.assert_idle());
+    }
+}
+
+/// Goal: a file is closed once whatever its file system reports: its number may be another file's by then. Method: a FUSE server that
+/// reports an error, and files opened before the result is looked at.
+#[test]
+fn what_a_file_system_reports_at_a_close() {
+    if !in_child("operations::what_a_file_system_reports_at_a_close") {
+        return;
+    }
+    let mount = match FuseMount::new(PATIENCE) {
+        Ok(mount) => mount,
+        Err(reason) => return lack(reason),
+    };
+    let path = mount.put("file", b"x");
+    mount.refuse_flushes();
+    // The simulation goes on only while a thread waits.
+    for bench in all_kinds(3).into_iter().filter(|bench| bench.name() != "sim") {
+        let file = OwnedFd::from(File::open(&path).unwrap());
+        let number = file.as_raw_fd();
+        let closing = bench.driver.call(Call::close(file));
+        watched(bench.name(), || {
+            while !closing.is_done() {
+                thread::yield_now();
+            }
+        });
+        let others: Vec<File> = (0..20).map(|_| File::open(bench.path()).unwrap()).collect();
+        assert!(others.iter().any(|other| other.as_raw_fd() == number), "{}", bench.name());
+        assert_eq!(errno_of(closing.wait().result), libc::EACCES, "{}", bench.name());
+        assert!(
+            others.iter().all(|other| other.metadata().is_ok()),
+            "{}: another file is closed",
+            bench.name()
+        );
+        bench.assert_idle();
     }
 }
 
