@@ -130,8 +130,8 @@ impl<K: Kernel> CachedFile<K> {
             if let Some(pinned) = self.file.page(page, 0..PAGE_BYTES as u32, range)? {
                 return Ok(with(&Page { file: &self.file, pinned, index: page }));
             }
-            // Why it could not be loaded the node may say again. Else others took the memory that was found for it.
-            self.file.read_around(&mut [0; 1], range.start)?;
+            // Unless the node fails again, others took the memory that was found for it.
+            self.file.probe(range)?;
         }
         Err(K::Node::error(Failure::NoMemory))
     }
@@ -400,13 +400,26 @@ impl<K: Kernel> File<K> {
         self.node.read_at(target, offset)
     }
 
-    /// Whether pages may be mapped.
+    /// Reads around the cache what it could not have: the node may say why.
+    pub(crate) fn probe(&self, range: ByteRange) -> Result<(), Error<K>> {
+        let mut buffer = alloc::vec![0; range.len() as usize];
+        let mut at = 0;
+        while at < buffer.len() {
+            match self.read_around(&mut buffer[at..], range.start + at as u64)? {
+                0 => break,
+                read_bytes => at += read_bytes,
+            }
+        }
+        Ok(())
+    }
+
     /// The number of listeners so far, if none is there now, so that no page is mapped.
     pub(crate) fn listeners_so_far(&self) -> Option<u64> {
         let listeners = self.listeners.lock();
         listeners.is_empty().then(|| self.next_listener.load(Ordering::Relaxed))
     }
 
+    /// Whether pages may be mapped.
     pub(crate) fn is_listened_to(&self) -> bool {
         !self.listeners.lock().is_empty()
     }

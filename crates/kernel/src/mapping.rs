@@ -76,11 +76,12 @@ impl<K: Kernel> CachedFile<K> {
         mut map: impl FnMut(&Page<'_, K>),
     ) -> Result<(), Error<K>> {
         if access == PageAccess::Write {
-            self.mark_dirty(page)?;
+            // Without memory for it the fault comes again.
+            self.try_mark_dirty(page)?;
             if self.file.dirty.lock().first_rewritten(only(page)).is_some() {
                 // Its write is about to begin, and will clean it: it can be stored to after that.
                 drop(self.file.flushing.lock());
-                self.mark_dirty(page)?;
+                self.try_mark_dirty(page)?;
             }
         }
         self.with_page_or_insert(page, &mut map)?;
@@ -137,6 +138,6 @@ impl<K: Kernel> Page<'_, K> {
     }
 }
 
-fn only(page: PageIndex) -> PageRange {
+pub(crate) fn only(page: PageIndex) -> PageRange {
     PageRange::new(page, page + PageCount::new(1))
 }

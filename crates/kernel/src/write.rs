@@ -30,6 +30,7 @@ use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, P
 use crate::file::{ALL_PAGES, CachedFile, part};
 use crate::frames::{Found, HeldRun, Pinned, Spare, Wrote};
 use crate::kernel::{Error, Failure, Kernel, Node, SyncScope};
+use crate::mapping::only;
 use crate::state::{File, PageEvent, count};
 
 impl<K: Kernel> CachedFile<K> {
@@ -101,16 +102,25 @@ impl<K: Kernel> CachedFile<K> {
     /// # Errors
     /// [`Failure::InvalidInput`] beyond the end and for files that are not cached; as [`CachedFile::write_at`].
     pub fn mark_dirty(&self, page: PageIndex) -> Result<(), Error<K>> {
+        if self.try_mark_dirty(page)? {
+            return Ok(());
+        }
+        self.file.probe(only(page).bytes().clip(self.file.len()))?;
+        Err(K::Node::error(Failure::NoMemory))
+    }
+
+    /// As [`CachedFile::mark_dirty`]; says whether there was memory for the page, and the node had it.
+    pub(crate) fn try_mark_dirty(&self, page: PageIndex) -> Result<bool, Error<K>> {
         let _turn = self.file.writers.lock();
         if page.start_bytes() >= self.file.len() || self.file.form == Form::Direct {
             return Err(K::Node::error(Failure::InvalidInput));
         }
         self.file.is_stored_to.store(true, Ordering::Release);
         self.file.limit_dirty();
-        self.file.write_page(page, 0, &[], self.file.len())?;
+        let is_dirty = self.file.write_page(page, 0, &[], self.file.len())?;
         // Before a program stores to it.
         self.file.await_unmapped();
-        Ok(())
+        Ok(is_dirty)
     }
 
     /// Writes what is dirty of the file to its node, and has that synced. Blocks.
@@ -147,7 +157,7 @@ impl<K: Kernel> File<K> {
         while done < buffer.len() && result.is_ok() {
             let (page, within) = part(range, done);
             let bytes = &buffer[done..][..within.len()];
-            result = self.write_page(page, within.start as usize, bytes, before);
+            result = self.write_page(page, within.start as usize, bytes, before).map(drop);
             if result.is_ok() {
                 done += bytes.len();
                 self.set_length(self.len().max(offset + done as u64));
@@ -171,14 +181,15 @@ impl<K: Kernel> File<K> {
         Ok(())
     }
 
-    /// Writes into one page; `length_bytes` is how long the file was before.
+    /// Writes into one page; `length_bytes` is how long the file was before. Says whether the page is dirty then: if the cache cannot have
+    /// it, the node has the bytes.
     fn write_page(
         self: &Arc<Self>,
         page: PageIndex,
         start_bytes: usize,
         bytes: &[u8],
         length_bytes: u64,
-    ) -> Result<(), Error<K>> {
+    ) -> Result<bool, Error<K>> {
         let page_range = PageRange::new(page, page + PageCount::new(1));
         let old = page_range.bytes().clip(length_bytes);
         let is_whole = start_bytes == 0 && bytes.len() as u64 >= old.len() && !bytes.is_empty();
@@ -209,18 +220,20 @@ impl<K: Kernel> File<K> {
                 Wrote::Pending(_) | Wrote::Absent => {
                     let is_new = is_whole || old.is_empty();
                     let spare = if is_new { self.cache.allocate(0, Purpose::Demand) } else { None };
-                    let Some(mut spare) = spare else { return self.write_through(page, start_bytes, bytes) };
+                    let Some(mut spare) = spare else {
+                        return self.write_through(page, start_bytes, bytes).map(|()| false);
+                    };
                     spare.fill(0);
                     spare[start_bytes..][..bytes.len()].copy_from_slice(bytes);
                     if self.install(page, spare).is_err() {
-                        return self.write_through(page, start_bytes, bytes);
+                        return self.write_through(page, start_bytes, bytes).map(|()| false);
                     }
                     break;
                 }
             }
         }
         self.note_dirty(page_range);
-        Ok(())
+        Ok(true)
     }
 
     /// Waits until pins may be gone: those of a write to the node, or of a reader.

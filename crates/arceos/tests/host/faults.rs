@@ -42,7 +42,8 @@ fn an_error_comes_after_the_bytes_before_it() {
     assert_eq!(file.read_at(&mut buffer, 10), Ok(9 * 4096 - 10));
     assert_pattern(&buffer[..9 * 4096 - 10], 10);
     assert_eq!(file.read_at(&mut buffer, 9 * 4096), Err(VfsError::Io));
-    assert!(file.with_page_or_insert(PageIndex::new(9), |_| ()).is_err());
+    assert_eq!(file.with_page_or_insert(PageIndex::new(9), |_| ()), Err(VfsError::Io));
+    assert_eq!(file.mark_dirty(PageIndex::new(9)), Err(VfsError::Io));
     // Beside the bad bytes of the page the good ones can be had, around the cache.
     assert_pattern(&read(&file, 9 * 4096, 100), 9 * 4096);
     drop(file);
