@@ -54,9 +54,10 @@ impl Object {
         self.ahead.share()
     }
 
-    /// How far ahead of a sequential reader this file is read.
+    /// How far ahead of a sequential reader this file is read: up to [`IN_FLIGHT_BYTES`].
     pub(crate) fn distance_bytes(&self) -> u64 {
-        self.file.readahead_limits().map_or(PIECE_BYTES, |limits| limits.distance_bytes_max)
+        let limits = self.file.readahead_limits();
+        limits.map_or(PIECE_BYTES, |limits| limits.distance_bytes_max).min(IN_FLIGHT_BYTES)
     }
 
     /// The bytes of a range of up to [`PIECE_BYTES`], pinned.

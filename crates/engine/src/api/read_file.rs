@@ -148,8 +148,8 @@ fn stream_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
     let limit_bytes = if length == 0 { UNSIZED_BYTES_MAX } else { u64::MAX };
     let mut reader = file.reader();
     reader.will_read(length as u64);
-    reader.take(limit_bytes).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 == limit_bytes {
+    reader.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit_bytes {
         let text =
             "it tells no length, and has not ended after 256 MiB; `File::reader` reads any number of bytes";
         return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, text)));

@@ -145,6 +145,9 @@ impl Writer {
         // Bytes of this call that are not written were not accepted.
         let refused = taken.min(self.buffer.len());
         self.buffer.truncate(self.buffer.len() - refused);
+        if self.buffer.is_empty() {
+            self.buffer_bytes_max = 0;
+        }
         if refused < taken { Ok(taken - refused) } else { Err(error.into()) }
     }
 
@@ -159,6 +162,9 @@ impl Writer {
             return Ok(written_bytes);
         }
         self.file.check_put(self.position_bytes, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
         self.buffer.reserve_exact(BUFFER_BYTES);
         self.buffer_bytes_max = room_bytes;
         self.buffer.extend_from_slice(bytes);

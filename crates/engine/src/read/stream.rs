@@ -288,6 +288,10 @@ impl ReadStream {
     /// Moves to a position, at most the largest file offset. Keeps extents ahead that contain it.
     pub(crate) fn go_to(&mut self, position_bytes: u64) {
         (self.shortage, self.polled) = (None, None);
+        if position_bytes == self.position_bytes {
+            // What is announced for this place stays.
+            return;
+        }
         if let Some(current) = &self.current {
             // Extents before the position may have been lent out.
             if position_bytes >= current.start_bytes && current.range.contains(position_bytes) {

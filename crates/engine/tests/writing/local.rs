@@ -3,7 +3,7 @@
 //! Owns: the ways of writing there, and what becomes of what nobody synced.
 //! Does not own: writing as such, which is that of every engine.
 
-use std::io::{Read, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures_util::StreamExt;
@@ -31,6 +31,22 @@ fn check(directory: &ScratchDir, pattern: Pattern) {
     let contents = std::fs::read(directory.path().join("file")).unwrap();
     assert_eq!(contents.len() as u64, PARTS * PART_BYTES);
     assert_eq!(pattern.mismatch(0, &contents), None);
+}
+
+/// Goal: to ask a local writer where it is writes nothing, as with any writer.
+#[test]
+fn a_position_is_no_write() {
+    for driver in drivers(1) {
+        let directory = ScratchDir::on_target().unwrap();
+        let engine = Engine::builder().memory(4 << 20).driver(driver).local().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [0; 100]).unwrap();
+        let mut writer = engine.open_with(OpenOptions::new().append(true), &path).unwrap().writer();
+        writer.write_all(b"abc").unwrap();
+        assert_eq!((writer.stream_position().unwrap(), std::fs::metadata(&path).unwrap().len()), (3, 100));
+        writer.flush().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 103);
+    }
 }
 
 /// Goal: tasks of one thread write more than may be dirty, all at once, sync together, and it is all there.

@@ -349,3 +349,16 @@ fn errors_are_reported_and_lose_nothing() {
     drop((file, reading));
     rig.assert_idle();
 }
+
+/// Goal: a write of nothing lets no later one pass that is refused.
+#[test]
+fn a_write_of_nothing_changes_nothing() {
+    for kind in drivers(1) {
+        let (rig, directory) = (Rig::new(kind), ScratchDir::on_target().unwrap());
+        let file = open(&rig, &directory.path().join("file"), headwater::IoMode::Auto);
+        // The largest length that can be written.
+        let mut writer = file.writer().starting_at(1 << 56);
+        assert_eq!(writer.write(b"").unwrap(), 0);
+        assert_eq!(writer.write(b"x").unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+}

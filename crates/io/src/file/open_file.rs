@@ -431,17 +431,20 @@ impl OpenFile {
         Ok(rustix::fs::fadvise(&self.ordinary, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
-    /// Advises the kernel on the ordinary descriptor, for which it reads ahead and caches. An empty range means nothing, not the rest
-    /// of the file; in a range that reaches the end, the last page counts as whole.
+    /// Advises the kernel on the ordinary descriptor, for which it reads ahead and caches. What is about an order of reads is about the whole
+    /// file, now and when it has grown. To have or drop an empty range means nothing, not the rest of the file; in a range that reaches the
+    /// end, the last page counts as whole.
     ///
     /// # Errors
     /// What `posix_fadvise(2)` and `fstat(2)` report.
     pub fn advise_kernel(&self, advice: Advice, range: ByteRange) -> io::Result<()> {
-        if range.is_empty() {
+        let is_of_range = matches!(advice, Advice::WillNeed | Advice::DontNeed);
+        if is_of_range && range.is_empty() {
             return Ok(());
         }
         self.kernel_cache.leave_advice_to_others();
-        let reaches_end = range.end >= self.length_bytes()?;
+        let range = if is_of_range { range } else { ByteRange::new(0, u64::MAX) };
+        let reaches_end = !is_of_range || range.end >= self.length_bytes()?;
         let length = if reaches_end { None } else { NonZeroU64::new(range.len()) };
         let advice = match advice {
             Advice::Normal => rustix::fs::Advice::Normal,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use headwater::ring::{Access, DirectIo, OpenFile};
-use headwater::{ByteRange, Engine, OpenOptions};
+use headwater::{ByteRange, Engine, OpenOptions, ReadaheadLimits};
 use headwater_object_store::v0_14::HeadwaterFileSystem;
 use headwater_object_store::v0_14::object_store::path::Path;
 use headwater_object_store::v0_14::object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
@@ -134,6 +134,25 @@ fn what_was_read_is_cached_and_shared() {
         let is_read_again = engine.stats().driver.stuck_waits > 0;
         assert!(is_read_again || file.stats().counts.device_reads == reads, "the device was asked again");
     });
+    assert_idle(&engine);
+}
+
+/// Goal: an engine may have any distance of readahead; a stream reads no farther ahead than 32 MiB.
+#[test]
+fn readahead_of_any_distance() {
+    let (folder, pattern) = object(4);
+    let limits = ReadaheadLimits { distance_bytes_max: u64::MAX, ..ReadaheadLimits::default() };
+    let engine = Engine::builder().memory(16 << 20).readahead(limits).build().unwrap();
+    let store = store(&folder, &engine);
+    run("far readahead", async {
+        let range = GetRange::Bounded(0..LENGTH - 1);
+        for options in [GetOptions::default(), ranged(range)] {
+            let read = store.get_opts(&location(), options).await.unwrap().bytes().await.unwrap();
+            assert!(read.len() as u64 >= LENGTH - 1);
+            assert_eq!(pattern.mismatch(0, &read), None);
+        }
+    });
+    drop(store);
     assert_idle(&engine);
 }
 

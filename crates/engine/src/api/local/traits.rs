@@ -43,6 +43,10 @@ impl<T: Seek> Seek for Local<T> {
     fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
         self.inner.seek(target)
     }
+
+    fn stream_position(&mut self) -> io::Result<u64> {
+        self.inner.stream_position()
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Local<T> {
