@@ -432,7 +432,7 @@ impl Control {
         cache.frames[frame].install(table.file(), page);
         let mut freed = None;
         if let Some(before) = table.find(&cache.nodes, page) {
-            // First, so that a lookup without the lock finds one or the other.
+            // The table first: a lookup without the lock finds the new frame or the old one.
             table.replace(&cache.nodes, page, frame);
             let (became, _) = cache.frames[before].invalidate();
             self.forget(before, became);

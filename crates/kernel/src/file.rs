@@ -400,14 +400,14 @@ impl<K: Kernel> File<K> {
         self.node.read_at(target, offset)
     }
 
-    /// Reads around the cache what it could not have: the node may say why.
+    /// Reads around the cache what it could not have: the node may say why. Allocates nothing: memory may be what is short.
     pub(crate) fn probe(&self, range: ByteRange) -> Result<(), Error<K>> {
-        let mut buffer = alloc::vec![0; range.len() as usize];
-        let mut at = 0;
-        while at < buffer.len() {
-            match self.read_around(&mut buffer[at..], range.start + at as u64)? {
+        let (mut sector, mut at) = ([0; 512], range.start);
+        while at < range.end {
+            let length = (range.end - at).min(sector.len() as u64) as usize;
+            match self.read_around(&mut sector[..length], at)? {
                 0 => break,
-                read_bytes => at += read_bytes,
+                read_bytes => at += read_bytes as u64,
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise, major, minor};
 
@@ -30,6 +31,22 @@ pub fn kernel_readahead_bytes(path: &Path) -> Option<u64> {
     let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", major(device), minor(device));
     let kib: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
     Some(kib << 10)
+}
+
+/// Lets time pass until the file was written long enough ago that its times would show another write: before that, what is cached of it
+/// leaves at each look at them.
+///
+/// # Panics
+/// When the file has no times.
+pub fn let_age(path: &Path) {
+    let is_young = || {
+        let changed =
+            std::fs::metadata(path).and_then(|metadata| metadata.modified()).expect("the file has times");
+        changed.elapsed().is_ok_and(|age| age < Duration::from_millis(20))
+    };
+    while is_young() {
+        std::thread::yield_now();
+    }
 }
 
 /// Does the work again if it fails while something drops the kernel's page cache, as whatever shares the machine may do.

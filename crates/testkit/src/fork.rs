@@ -55,6 +55,7 @@ pub fn forked_status(what: &str, work: impl FnOnce()) -> Ended {
             return Ended { status: ExitStatus::from_raw(status.as_raw()), paused };
         }
         let taken = begun.elapsed().saturating_sub(paused);
+        // The load is looked at only then.
         if taken > PATIENCE / 3 && taken > patience() / 3 {
             hang::report(pid);
             kill_process(pid, Signal::KILL).expect("the child is ours");

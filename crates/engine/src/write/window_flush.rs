@@ -217,7 +217,7 @@ fn close_with(
         if flushed.is_err() {
             return window.set_stage(Stage::Live);
         }
-        // Bytes read from the device before lack those of the window. First, so that no look finds neither the window nor a new version.
+        // Bytes read from the device before lack those of the window: a reader finds the window, or a new version.
         inode.dirty.note_written();
         inode.dirty.note_change();
         inode.dirty.windows.remove(window);

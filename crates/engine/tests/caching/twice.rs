@@ -106,8 +106,7 @@ fn what_the_kernel_had_is_in_both() {
             for caching in [Caching::Auto, Caching::On] {
                 let rig = Rig::sized(driver.clone(), 16 << 20, 16);
                 assert_eq!(fs::read(scratch.path()).unwrap().len(), 1 << 20);
-                // What is read of a file that was written just now leaves at the next look at its times.
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                scratch.age();
                 let file =
                     OpenOptions::new().engine(&rig.engine).caching(caching).open(scratch.path()).unwrap();
                 let read = || {

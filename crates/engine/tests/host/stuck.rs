@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::AsyncReadExt;
 use headwater::testing::uring_refusal;
 use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions};
-use headwater_testkit::{Pattern, ScratchDir, block_on, make_cold, skip, stuck_in_kernel, watched};
+use headwater_testkit::{Pattern, ScratchDir, block_on, let_age, make_cold, skip, stuck_in_kernel, watched};
 use tokio::runtime::{Builder, Runtime};
 
 /// Goal: pages that a stuck thread had begun to read, for itself or ahead, are read by others all the same, and right; they are cached,
@@ -28,8 +28,7 @@ fn readers_beside_a_stuck_thread() {
     pattern.write_file(&path, LENGTH_BYTES).unwrap();
     make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
     let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Uring).build().unwrap();
-    // What is read of a file that was written just now leaves at the next look at its times.
-    thread::sleep(Duration::from_millis(20));
+    let_age(&path);
     let mut options = OpenOptions::new();
     let Ok(file) = options.engine(&engine).caching(Caching::On).io(IoMode::Direct).open(&path) else {
         return skip("no direct I/O");

@@ -128,16 +128,9 @@ impl Scratch {
         headwater_testkit::make_cold(&self.file()).unwrap();
     }
 
-    /// Lets time pass until the file was written long enough ago that its times would tell of another write: before that,
-    /// what is cached is dropped at each look at them.
+    /// See [`headwater_testkit::let_age`].
     pub(crate) fn age(&self) {
-        let is_young = || {
-            let changed = std::fs::metadata(self.path()).unwrap().modified().unwrap();
-            changed.elapsed().is_ok_and(|age| age < std::time::Duration::from_millis(20))
-        };
-        while is_young() {
-            thread::yield_now();
-        }
+        headwater_testkit::let_age(&self.path());
     }
 
     /// The file as the standard library has it, open for reading and writing.

@@ -11,7 +11,7 @@ use std::thread;
 use headwater::ring::{Access, DirectIo, OpenFile};
 use headwater::testing::FaultRange;
 use headwater::{ByteRange, Engine, Operation};
-use headwater_testkit::{Pattern, ScratchDir, skip};
+use headwater_testkit::{Pattern, ScratchDir, let_age, skip};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
@@ -24,17 +24,6 @@ fn contents(seed: u64, length: u64) -> Vec<u8> {
     let mut bytes = vec![0; length as usize];
     Pattern::new(seed).fill(0, &mut bytes);
     bytes
-}
-
-/// Until another write would move the file's times.
-fn age(path: &Path) {
-    let is_young = || {
-        let changed = fs::metadata(path).unwrap().modified().unwrap();
-        changed.elapsed().is_ok_and(|age| age < std::time::Duration::from_millis(20))
-    };
-    while is_young() {
-        std::thread::yield_now();
-    }
 }
 
 fn assert_reads(engine: &Engine, path: &Path, expected: &[u8], when: &str) {
@@ -53,7 +42,7 @@ fn whole_files_are_as_they_are_now() {
         let engine = Engine::builder().driver(driver).memory(16 << 20).build().unwrap();
         for (seed, length) in (0..).step_by(3).zip(LENGTHS) {
             fs::write(&path, contents(seed, length)).unwrap();
-            age(&path);
+            let_age(&path);
             assert_reads(&engine, &path, &contents(seed, length), "at first");
             fs::write(&path, contents(seed + 1, length)).unwrap();
             assert_reads(&engine, &path, &contents(seed + 1, length), "written in place");
@@ -74,7 +63,7 @@ fn whole_files_hold_what_is_unwritten() {
     let path = scratch.path().join("file");
     for rig in rigs(72) {
         fs::write(&path, contents(1, 10_000)).unwrap();
-        age(&path);
+        let_age(&path);
         assert_reads(&rig.engine, &path, &contents(1, 10_000), "before");
         let file = headwater::OpenOptions::new().engine(&rig.engine).write(true).open(&path).unwrap();
         file.write_all_at(&contents(2, 12_000), 0).unwrap();
@@ -95,7 +84,7 @@ fn whole_files_come_from_the_cache() {
     for length in [4096, 100_000] {
         let path = scratch.path().join(format!("file{length}"));
         fs::write(&path, contents(1, length)).unwrap();
-        age(&path);
+        let_age(&path);
         let resident_before = rig.engine.stats().cache.resident_pages;
         assert_eq!(rig.engine.read(&path).unwrap(), contents(1, length));
         if kernel_tells(&path) {
@@ -147,7 +136,7 @@ fn whole_files_fail_where_a_part_fails() {
         let rig = calm(75);
         let path = scratch.path().join(format!("file{length}"));
         fs::write(&path, contents(1, length)).unwrap();
-        age(&path);
+        let_age(&path);
         if length <= 1 << 20 && kernel_tells(&path) {
             // Around the cache and the driver: only from the second time on does the simulation see it.
             assert_eq!(rig.engine.read(&path).unwrap(), contents(1, length));
@@ -256,7 +245,7 @@ fn whole_files_are_not_given_to_strangers() {
     for (path, bytes, mode) in [(&secret, "secret", 0o600), (&public, "public", 0o644)] {
         fs::write(path, bytes).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        age(path);
+        let_age(path);
     }
     symlink(&public, &link).unwrap();
     let rig = calm(78);

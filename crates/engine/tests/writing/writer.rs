@@ -92,7 +92,7 @@ fn the_drop_waits_for_no_task() {
     panic!("no truncate was under way");
 }
 
-/// A file of whole MiBs, whose writes a truncate waits for, and small parts between them.
+/// Makes a file with sixteen dirty pieces of 1 MiB, whose write-back a truncate has to wait for, and a few dirty bytes before each.
 fn in_pieces(engine: &Engine, path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.engine(engine).caching(Caching::On).write(true).create(true).open(path).unwrap();

@@ -204,7 +204,7 @@ impl Arena {
         if !self.shared.mark.is_here() {
             return None;
         }
-        // Growing wakes others, who may ask for memory at once: the lock is given up first.
+        // Growing wakes tasks, whose wakers may ask for memory at once: they run once the lock is released.
         let mut scope = None;
         let mut state = self.shared.lock();
         loop {

@@ -40,7 +40,8 @@ impl CachedWrite<'_> {
             };
             let needs_size_lock = written.end > inode.length_bytes() || window.stage() != Stage::Live;
             if needs_size_lock && !self.holds_size_lock() {
-                next = Some(WriteNext::SizeLock);
+                // One that an exit has seized is not taken again.
+                next = self.size_lock.is_none().then_some(WriteNext::SizeLock);
                 return false;
             }
             let is_done = change(&window).is_some();

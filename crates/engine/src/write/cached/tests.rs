@@ -160,8 +160,8 @@ fn a_write_elsewhere_leaves_the_gap() {
     drop(held);
 }
 
-/// Goal: an append whose size lock an exit has seized writes nothing more, and a gap left before that stays: the file may have grown
-/// meanwhile. Method: tasks that wait for memory, of which the first is polled again and the second is dropped.
+/// Goal: a task that an exit has taken the size lock from appends nothing more, and does not remove the gap that it has left: another
+/// write may lie there by then. Method: tasks that wait for memory, of which the first is polled again and the second is dropped.
 #[test]
 fn a_task_that_lost_the_size_lock_changes_nothing() {
     let bench = Bench::new(b"");

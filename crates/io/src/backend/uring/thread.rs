@@ -88,7 +88,7 @@ impl Shared {
             self.end_burst();
             // Lower the flag, then look once more: a thread that raised it before this line has its request counted already,
             // one that raises it later unparks us.
-            // A swap, because a load may come before a store.
+            // A swap: the load below could overtake a store.
             self.attended.swap(false, Ordering::SeqCst);
             if self.slots.in_flight() == 0 {
                 self.hand_over();

@@ -51,7 +51,7 @@ impl Arena {
             return;
         }
         self.shared.ahead.is_called.store(false, Ordering::Relaxed);
-        // Growing wakes others, who may ask for memory at once: the lock is given up first.
+        // Growing wakes tasks, whose wakers may ask for memory at once: they run once the lock is released.
         let _scope = WakeScope::enter();
         let mut state = self.shared.lock();
         while state.buddy.free_pages() < ahead_pages(state.chunks_mapped) && self.may_prepare(&state) {
