@@ -3,6 +3,10 @@
 //! One file only, by `posix_fadvise`: dropping all the caches of the machine disturbs everything else that runs,
 //! and on virtual machines it hands memory back to the host, which makes the reads that follow far dearer than
 //! any cold read is.
+//!
+//! Owns: the time a file needs before its times tell two changes apart, the second try of a test whose cold or warm pages the
+//! machine took.
+//! Does not own: what a test makes of the file.
 
 use std::fs::File;
 use std::io;
