@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   without --preserve: permissions less the umask, or what the directory's default access control list says in its place
-//!   with it, each as it is wanted: owner ─► inherited access control lists go ─► permissions ─► extended attributes, the source's
-//!   access control lists among them ─► times, last
+//!   with it, each as it is wanted: owner ─► extended attributes ─► inherited access control lists go ─► permissions ─► the source's
+//!   access control lists ─► times, last
 //! ```
 //!
 //! Owns: which attributes a copy gets.
@@ -26,21 +26,6 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
 use super::arguments::{Attribute, CopyArguments};
-
-/// Gives `target`, which is made in `directory`, the permissions of the source, less those that a new file does not get there.
-///
-/// # Errors
-/// What the system calls report.
-pub(super) fn permit(
-    source: &OpenFile,
-    metadata: &Metadata,
-    target: &File,
-    directory: &Path,
-    kept: Kept,
-) -> io::Result<()> {
-    let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
-    set_mode(target, mode(source, metadata) & !withheld, kept)
-}
 
 /// Sets the permissions. On a file system that has none the file keeps those that it has.
 fn set_mode(target: &File, bits: u32, kept: Kept) -> io::Result<()> {
@@ -127,9 +112,11 @@ pub(super) fn set_on_directory(
 ) -> io::Result<()> {
     let mut bits = metadata.permissions().mode() & DIRECTORY_BITS;
     let kept = if is_new { kept } else { kept.of_existing() };
+    let (from, to) = (Holder::Open(source.as_fd()), Holder::Open(target.as_fd()));
     if kept.ownership {
         give(metadata, target)?;
     }
+    copy_extended(from, to, Extended::Others, kept)?;
     if kept.mode {
         let copy = target.metadata()?;
         if kept.ownership && owners(&copy) != owners(metadata) {
@@ -138,8 +125,8 @@ pub(super) fn set_on_directory(
         }
         // As GNU cp: bits of the source's own replace what the directory around has given, and else that stays.
         let inherited = if bits > PERMISSION_BITS { 0 } else { copy.permissions().mode() & SETGID_BIT };
-        Holder::Open(target.as_fd()).remove_lists(kept)?;
-        set_mode(target, bits | inherited, kept)?;
+        to.remove_lists(kept)?;
+        set_mode(target, from.without_list(bits | inherited)?, kept)?;
     } else if is_new {
         // Whether what is made in it inherits its group is the choice of the directory around it.
         let made = target.metadata()?.permissions().mode() & ALL_BITS;
@@ -150,7 +137,7 @@ pub(super) fn set_on_directory(
             set_mode(target, wanted, kept)?;
         }
     }
-    copy_extended(Holder::Open(source.as_fd()), Holder::Open(target.as_fd()), kept)?;
+    copy_extended(from, to, Extended::Lists, kept)?;
     keep_times(metadata, target, kept)
 }
 
@@ -167,11 +154,14 @@ pub(super) fn set_on_node(source: &Path, metadata: &Metadata, target: &Path, kep
             Err(error) => return Err(error.into()),
         }
     }
+    let (from, to) = (Holder::Named(source), Holder::Named(target));
+    copy_extended(from, to, Extended::Others, kept)?;
     if kept.mode && !metadata.is_symlink() {
-        Holder::Named(target).remove_lists(kept)?;
-        std::fs::set_permissions(target, Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
+        to.remove_lists(kept)?;
+        let bits = from.without_list(metadata.mode() & PERMISSION_BITS)?;
+        std::fs::set_permissions(target, Permissions::from_mode(bits))?;
     }
-    copy_extended(Holder::Named(source), Holder::Named(target), kept)?;
+    copy_extended(from, to, Extended::Lists, kept)?;
     if kept.timestamps {
         let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
         let times = Timestamps {
@@ -201,23 +191,38 @@ fn give(metadata: &Metadata, target: &File) -> io::Result<()> {
     }
 }
 
-/// Gives `target` the attributes of the source that are kept.
+/// Gives `target` the attributes of the source that are kept. If it is new, made in the directory `made_in`, and those of the source are not kept,
+/// it gets its permissions less those that a new file does not get there.
 ///
 /// # Errors
 /// What the system calls report, except for attributes outside of `user.` that this user may not set or the file system does not have.
-pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, kept: Kept) -> io::Result<()> {
+pub(super) fn set(
+    source: &OpenFile,
+    metadata: &Metadata,
+    target: &File,
+    made_in: Option<&Path>,
+    kept: Kept,
+) -> io::Result<()> {
     if kept.ownership {
         give(metadata, target)?;
     }
+    let (from, to) = (Holder::Open(source.buffered()), Holder::Open(target.as_fd()));
+    let is_regular = source.kind() == FileKind::Regular;
+    if is_regular {
+        copy_extended(from, to, Extended::Others, kept)?;
+    }
     if kept.mode {
         let is_same_owner = target.metadata().is_ok_and(|copy| owners(&copy) == owners(metadata));
-        let is_whole = source.kind() == FileKind::Regular && is_same_owner;
-        Holder::Open(target.as_fd()).remove_lists(kept)?;
-        let bits = if is_whole { metadata.mode() & ALL_BITS } else { mode(source, metadata) };
-        set_mode(target, bits, kept)?;
+        to.remove_lists(kept)?;
+        let bits =
+            if is_regular && is_same_owner { metadata.mode() & ALL_BITS } else { mode(source, metadata) };
+        set_mode(target, from.without_list(bits)?, kept)?;
+    } else if let Some(directory) = made_in {
+        let withheld = withheld(|buffer| getxattr(directory, DEFAULT_LIST, buffer))?;
+        set_mode(target, mode(source, metadata) & !withheld, kept)?;
     }
-    if source.kind() == FileKind::Regular {
-        copy_extended(Holder::Open(source.buffered()), Holder::Open(target.as_fd()), kept)?;
+    if is_regular {
+        copy_extended(from, to, Extended::Lists, kept)?;
     }
     keep_times(metadata, target, kept)
 }
@@ -240,7 +245,7 @@ pub(super) fn keep_times(metadata: &Metadata, target: &File, kept: Kept) -> io::
 /// Gives the copy of a stream the attributes of the stream that are kept.
 ///
 /// # Errors
-/// As [`preserve`].
+/// As [`set`].
 pub(super) fn preserve_of_stream(
     path: &Path,
     metadata: &Metadata,
@@ -250,11 +255,13 @@ pub(super) fn preserve_of_stream(
     if kept.ownership {
         give(metadata, target)?;
     }
+    let (from, to) = (Holder::Named(path), Holder::Open(target.as_fd()));
+    copy_extended(from, to, Extended::Others, kept)?;
     if kept.mode {
-        Holder::Open(target.as_fd()).remove_lists(kept)?;
-        set_mode(target, metadata.mode() & PERMISSION_BITS, kept)?;
+        to.remove_lists(kept)?;
+        set_mode(target, from.without_list(metadata.mode() & PERMISSION_BITS)?, kept)?;
     }
-    copy_extended(Holder::Named(path), Holder::Open(target.as_fd()), kept)?;
+    copy_extended(from, to, Extended::Lists, kept)?;
     keep_times(metadata, target, kept)
 }
 
@@ -345,16 +352,15 @@ impl Holder<'_> {
         found.is_ok_and(|found| found.st_uid != rustix::process::geteuid().as_raw())
     }
 
-    /// Takes from the group what a list that it cannot have gives to others at most: the permissions of a file with a list have its mask in the
-    /// place of the group's.
-    fn keep_group_out(self, list: &[u8]) -> io::Result<()> {
-        let refused = !(entry_of(list, GROUP_ENTRY).unwrap_or(0) << 3) & 0o070;
-        let mode = |mode: u32| Mode::from_raw_mode(mode & ALL_BITS & !refused);
-        match self {
-            Holder::Open(file) => rustix::fs::fchmod(file, mode(rustix::fs::fstat(file)?.st_mode))?,
-            Holder::Named(path) => rustix::fs::chmod(path, mode(rustix::fs::lstat(path)?.st_mode))?,
+    /// What is left of its permissions for a copy that has not its access control list, or not yet: with a list, the list's mask stands in the place
+    /// of what the group may do.
+    fn without_list(self, bits: u32) -> io::Result<u32> {
+        match whole(|buffer| self.get(ACCESS_LIST, buffer)) {
+            Ok(list) => Ok(bits & !(!(entry_of(&list, GROUP_ENTRY).unwrap_or(0) << 3) & 0o070)),
+            // None is there, or can be.
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(bits),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 
     /// Removes the access control lists that the directory has given it: they would let in what the source keeps out.
@@ -377,8 +383,21 @@ impl Holder<'_> {
     }
 }
 
-fn copy_extended(source: Holder<'_>, target: Holder<'_>, kept: Kept) -> io::Result<()> {
-    if !kept.mode && !kept.xattr {
+/// Which extended attributes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extended {
+    /// Access control lists: permissions, and set after those that the list stands above.
+    Lists,
+    /// The others: set while this user may write to the copy, which attributes of `user.` need.
+    Others,
+}
+
+fn copy_extended(source: Holder<'_>, target: Holder<'_>, which: Extended, kept: Kept) -> io::Result<()> {
+    let is_kept = match which {
+        Extended::Lists => kept.mode,
+        Extended::Others => kept.xattr,
+    };
+    if !is_kept {
         return Ok(());
     }
     let names = match whole(|buffer| source.list(buffer)) {
@@ -387,8 +406,7 @@ fn copy_extended(source: Holder<'_>, target: Holder<'_>, kept: Kept) -> io::Resu
         names => names?,
     };
     for name in names.split_inclusive(|&byte| byte == 0) {
-        // Access control lists are permissions.
-        if !(if name.starts_with(b"system.posix_acl_") { kept.mode } else { kept.xattr }) {
+        if name.starts_with(b"system.posix_acl_") != (which == Extended::Lists) {
             continue;
         }
         let name = CString::from_vec_with_nul(name.to_vec()).map_err(|_| Errno::INVAL)?;
@@ -399,9 +417,6 @@ fn copy_extended(source: Holder<'_>, target: Holder<'_>, kept: Kept) -> io::Resu
         };
         match target.set(&name, &value) {
             Ok(()) => {}
-            Err(error) if is_for_another_place(error) && *name == *ACCESS_LIST => {
-                target.keep_group_out(&value)?;
-            }
             Err(error)
                 if is_for_another_place(error)
                     && !(kept.needs_xattr && name.as_bytes().starts_with(b"user.")) => {}

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use headwater::ring::{self, DirectIo, OpenFile};
-use headwater_io::FileSystem;
+use headwater_io::{FileSystem, without_signals};
 use os_display::Quotable;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, RenameFlags, StatVfs, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -234,14 +234,18 @@ impl Destination {
         put_in_place(&self.path, |name| fs::hard_link(copy, name))
     }
 
+    /// No signal ends this process between the file and its guard, which inherits that signals are blocked: one to all processes of a service
+    /// leaves the guard.
     fn begin_named(&self) -> io::Result<Unfinished> {
-        let (file, path) = first_free(|number| {
-            let path = name_meanwhile(&self.path, number);
-            let mut options = fs::OpenOptions::new();
-            let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-            Ok((file, path))
-        })?;
-        Ok(Unfinished { file, state: State::Named(Guard::over(path)?) })
+        without_signals(|| {
+            let (file, path) = first_free(|number| {
+                let path = name_meanwhile(&self.path, number);
+                let mut options = fs::OpenOptions::new();
+                let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+                Ok((file, path))
+            })?;
+            Ok(Unfinished { file, state: State::Named(Guard::over(path)?) })
+        })
     }
 
     /// Predicts errors of the `rename(2)` that follows the copy: a mount point cannot be replaced, and in a sticky directory only
@@ -317,8 +321,10 @@ fn directory_of(path: &Path) -> &Path {
 fn name_meanwhile(path: &Path, number: u32) -> PathBuf {
     let name = path.file_name().unwrap_or(OsStr::new("copy")).as_bytes();
     let mut hidden = OsString::from(".");
-    // A name has 255 bytes at most; the rest is for what stands around it.
-    hidden.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_KEPT)]));
+    // A name has 255 bytes at most; the rest is for what stands around it. Some file systems refuse a part of a character.
+    let is_inside = |&at: &usize| name.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let kept = (NAME_BYTES_KEPT - 3..=NAME_BYTES_KEPT).rev().find(|at| !is_inside(at));
+    hidden.push(OsStr::from_bytes(&name[..name.len().min(kept.unwrap_or(NAME_BYTES_KEPT))]));
     hidden.push(format!(".headwater-{}", std::process::id().wrapping_add(number)));
     directory_of(path).join(hidden)
 }

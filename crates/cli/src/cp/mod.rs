@@ -121,7 +121,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         if arguments.copies_links() {
             Walk::new(&mut copier, &mut on_copied).copy(source, shown);
         } else {
-            on_copied(copier.copy_noted(source, shown));
+            on_copied(copier.copy_noted(source, shown, None));
         }
     }
     copier.progress.finish();
@@ -185,17 +185,19 @@ impl Copier<'_> {
         Entry { source, destination, ..Entry::default() }
     }
 
-    fn copy_noted(&mut self, path: &Path, shown: PathBuf) -> Copied {
+    /// `looked`: what was at the path, where symbolic links are not followed; nothing else is copied.
+    fn copy_noted(&mut self, path: &Path, shown: PathBuf, looked: Option<&Metadata>) -> Copied {
         let started = Instant::now();
         self.entry = self.begin_entry(path, &shown);
         self.progress.add_file();
-        let made = self.copy(path, shown);
+        let made = self.copy(path, shown, looked);
         let entry = Entry { seconds: started.elapsed().as_secs_f64(), ..std::mem::take(&mut self.entry) };
         Copied { entry, made }
     }
 
-    fn copy(&mut self, path: &Path, shown: PathBuf) -> Result<(), String> {
-        if let Ok(metadata) = std::fs::metadata(path) {
+    fn copy(&mut self, path: &Path, shown: PathBuf, looked: Option<&Metadata>) -> Result<(), String> {
+        let metadata = looked.cloned().map_or_else(|| std::fs::metadata(path), Ok);
+        if let Ok(metadata) = metadata {
             let is_there = || std::fs::symlink_metadata(&shown).is_ok();
             // That a directory takes -r is said all the same.
             if self.arguments.no_clobber && !metadata.is_dir() && is_there() {
@@ -208,10 +210,11 @@ impl Copier<'_> {
                 return Ok(());
             }
             if metadata.file_type().is_fifo() || metadata.file_type().is_char_device() {
-                return stream::copy(self, path, shown);
+                return stream::copy(self, path, shown, looked);
             }
         }
         let source = Source::open(path)?;
+        check_same(path, looked, &source.metadata)?;
         self.entry.length_bytes = source.length_bytes;
         let replace = self.replace(&source.metadata);
         let destination = Destination::find(shown, replace)?;
@@ -377,11 +380,11 @@ impl Copier<'_> {
         unfinished: &Unfinished,
     ) -> io::Result<()> {
         let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
-        let kept = if unfinished.is_in_place() { self.kept.of_existing() } else { self.kept };
-        if !unfinished.is_in_place() {
-            attributes::permit(open, metadata, file, destination.directory(), kept)?;
-        }
-        attributes::preserve(open, metadata, file, kept).map_err(|error| {
+        let (kept, made_in) = match unfinished.is_in_place() {
+            true => (self.kept.of_existing(), None),
+            false => (self.kept, Some(destination.directory())),
+        };
+        attributes::set(open, metadata, file, made_in, kept).map_err(|error| {
             if !unfinished.is_in_place() {
                 return error;
             }
@@ -542,6 +545,14 @@ impl Source<'_> {
         let metadata = File::from(descriptor).metadata().map_err(failed)?;
         let length_bytes = open.length_bytes().map_err(failed)?;
         Ok(Source { path, open: Arc::new(open), metadata, length_bytes })
+    }
+}
+
+/// Refuses what came to be at a path after it was looked at, such as a symbolic link that leads elsewhere.
+fn check_same(path: &Path, looked: Option<&Metadata>, opened: &Metadata) -> Result<(), String> {
+    match looked.is_none_or(|looked| id(looked) == id(opened)) {
+        true => Ok(()),
+        false => Err(format!("failed to copy {}: another file has taken its place", path.maybe_quote())),
     }
 }
 

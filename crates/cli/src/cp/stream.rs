@@ -7,7 +7,7 @@
 //! Owns: such copies, from opening to naming. The end of some never comes; an interrupted copy leaves nothing, as any other.
 //! Does not own: which destinations are refused (`destination`).
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,15 @@ use super::destination::{Destination, must_settle};
 use super::failure::{Failure, Side};
 use super::kernel_copy::COPY_BYTES;
 use super::progress::Progress;
-use super::{Copier, Reflink, Sparse, attributes, room, runs};
+use super::{Copier, Reflink, Sparse, attributes, check_same, room, runs};
 
 /// Copies what `path` gives, to its end. Blocks, also for another process to open the other end of a FIFO.
-pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Result<(), String> {
+pub(super) fn copy(
+    copier: &mut Copier<'_>,
+    path: &Path,
+    shown: PathBuf,
+    looked: Option<&Metadata>,
+) -> Result<(), String> {
     let from = path.maybe_quote();
     if copier.arguments.verify {
         return Err(format!("failed to copy {from}: it cannot be read again to be compared"));
@@ -32,6 +37,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Resu
     let unread = |error: io::Error| format!("failed to read {from}: {error}");
     let stream = File::open(path).map_err(unread)?;
     let metadata = stream.metadata().map_err(unread)?;
+    check_same(path, looked, &metadata)?;
     let destination = Destination::find(shown, copier.replace(&metadata))?;
     copier.check((path, &metadata), &destination)?;
     let to = destination.shown.maybe_quote();

@@ -56,9 +56,11 @@ impl<'a, 'b> Walk<'a, 'b> {
             Ok(metadata) if metadata.is_dir() && self.copier.arguments.is_recursive() => {
                 self.copy_directory(source, &target, &metadata);
             }
-            // A directory is refused there.
-            Ok(metadata) if metadata.is_file() || metadata.is_dir() => {
-                let copied = self.copier.copy_noted(source, target);
+            // Without -r, FIFOs and devices are what they give, and directories and sockets are refused there.
+            Ok(metadata)
+                if metadata.is_file() || !metadata.is_symlink() && !self.copier.arguments.is_recursive() =>
+            {
+                let copied = self.copier.copy_noted(source, target, Some(&metadata));
                 (self.on_copied)(copied);
             }
             Ok(metadata) => {
@@ -216,7 +218,16 @@ impl<'a, 'b> Walk<'a, 'b> {
     fn make_new(&self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
         let kind = metadata.file_type();
         let node = match () {
-            () if kind.is_symlink() => return std::os::unix::fs::symlink(fs::read_link(source)?, target),
+            () if kind.is_symlink() => {
+                let end = fs::read_link(source).map_err(|error| match error.kind() {
+                    io::ErrorKind::InvalidInput => io::Error::other(format!(
+                        "another file has taken the place of {}",
+                        source.maybe_quote()
+                    )),
+                    _ => error,
+                })?;
+                return std::os::unix::fs::symlink(end, target);
+            }
             () if kind.is_fifo() => FileType::Fifo,
             () if kind.is_block_device() => FileType::BlockDevice,
             () if kind.is_char_device() => FileType::CharacterDevice,

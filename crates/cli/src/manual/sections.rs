@@ -40,7 +40,7 @@ pub(super) fn exit_status(called: &str) -> Terms {
         ("1", failure),
         ("2", "The command line makes no sense; one line on standard error says why."),
     ];
-    if called == "headwater cat" {
+    if ["headwater cat", "headwater scan", "headwater trace replay"].contains(&called) {
         terms.push((
             "141",
             "The reader of standard output has closed it, as a shell shows it of a cat that SIGPIPE ends.",

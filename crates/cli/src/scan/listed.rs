@@ -34,11 +34,19 @@ pub(super) struct Listed {
     list: Option<List>,
     /// The first sums of all lists, until they are taken.
     ahead: VecDeque<Sum>,
-    algorithm: Option<Algorithm>,
+    chosen: Chosen,
     wanted: Option<Algorithm>,
     /// Algorithms that the sums may be of as well.
     others: Vec<Algorithm>,
     faults: Faults,
+}
+
+/// The algorithm of sums.
+#[derive(Clone, Copy)]
+struct Chosen {
+    algorithm: Option<Algorithm>,
+    /// Whether more than the length of a sum says so.
+    is_certain: bool,
 }
 
 /// What is wrong with lists.
@@ -73,7 +81,7 @@ impl Listed {
             lists: paths.to_vec().into(),
             list: None,
             ahead: VecDeque::new(),
-            algorithm: wanted,
+            chosen: Chosen { algorithm: wanted, is_certain: wanted.is_some() },
             wanted,
             others: Vec::new(),
             faults: Faults::default(),
@@ -87,10 +95,14 @@ impl Listed {
         }
         let algorithm = listed.algorithm();
         // A tag is no matter of opinion.
-        let shown = if is_tagged { Shown::This } else { shown_by(&listed.ahead, algorithm) };
+        let is_told = is_tagged || wanted.is_none() && listed.chosen.is_certain;
+        let shown = if is_told { Shown::This } else { shown_by(&listed.ahead, algorithm) };
+        let is_certain = true;
         match shown {
-            Shown::This => {}
-            Shown::Other(other) if wanted.is_none() => listed.algorithm = Some(other),
+            Shown::This => listed.chosen = Chosen { is_certain, ..listed.chosen },
+            Shown::Other(other) if wanted.is_none() => {
+                listed.chosen = Chosen { algorithm: Some(other), is_certain };
+            }
             Shown::Other(other) => return Err(of_another(other, algorithm)),
             Shown::Nothing => listed.others = algorithm.of_equal_length().collect(),
         }
@@ -105,7 +117,7 @@ impl Listed {
 
     /// The algorithm of the sums, the first if there are several; BLAKE3 if there are no sums.
     pub(super) fn algorithm(&self) -> Algorithm {
-        self.algorithm.unwrap_or(Algorithm::Blake3)
+        self.chosen.algorithm.unwrap_or(Algorithm::Blake3)
     }
 
     /// What was wrong with the lists, once the last sum is taken.
@@ -123,7 +135,7 @@ impl Listed {
                 }
             }
             let Some(list) = &mut self.list else { continue };
-            match list.read_sum(&mut self.algorithm) {
+            match list.read_sum(&mut self.chosen) {
                 Ok(Some(sum)) => return Some(sum),
                 Ok(None) => self.finish_list(),
                 Err(error) => {
@@ -142,7 +154,7 @@ impl Listed {
             return;
         }
         let (path, name) =
-            (list.path.maybe_quote(), self.algorithm.map_or("a known algorithm", Algorithm::name));
+            (list.path.maybe_quote(), self.chosen.algorithm.map_or("a known algorithm", Algorithm::name));
         let other = match list.other {
             Some(other) => format!(", but of {other}"),
             None => " and a name (--hash chooses another)".to_owned(),
@@ -159,6 +171,15 @@ impl Iterator for Listed {
     }
 }
 
+impl Chosen {
+    /// Whether sums may be of this algorithm, which a tag says or their length.
+    fn may_be(self, of: Algorithm, is_tagged: bool) -> bool {
+        self.algorithm.is_none_or(|chosen| {
+            chosen == of || is_tagged && !self.is_certain && chosen.digits() == of.digits()
+        })
+    }
+}
+
 impl List {
     /// # Errors
     /// One sentence for the user.
@@ -171,15 +192,17 @@ impl List {
         Ok(List { path, reader, sums: 0, malformed_lines: 0, other_lines: 0, other: None })
     }
 
-    /// The next sum of `algorithm`, and whether it has a tag. The first sum decides if there is none.
+    /// The next sum of the chosen algorithm, and whether it has a tag. Without one the first sum decides, and then the first tag among sums of
+    /// that length.
     ///
     /// # Errors
     /// What the system reports; if a line is too long to be one.
-    fn read_sum(&mut self, algorithm: &mut Option<Algorithm>) -> io::Result<Option<(Sum, bool)>> {
+    fn read_sum(&mut self, chosen: &mut Chosen) -> io::Result<Option<(Sum, bool)>> {
         while let Some(line) = self.read_line()? {
-            match lines::parse(&line, *algorithm) {
-                Line::Sum { algorithm: of, is_tagged, sum, path } if algorithm.is_none_or(|it| it == of) => {
-                    *algorithm = Some(of);
+            match lines::parse(&line, chosen.algorithm) {
+                Line::Sum { algorithm: of, is_tagged, sum, path } if chosen.may_be(of, is_tagged) => {
+                    let is_certain = chosen.is_certain || is_tagged;
+                    *chosen = Chosen { algorithm: Some(of), is_certain };
                     self.sums += 1;
                     return Ok(Some(((sum, path), is_tagged)));
                 }

@@ -29,7 +29,7 @@ mod walk;
 mod whole;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -47,7 +47,7 @@ use jobs::Jobs;
 use listed::Listed;
 use progress::Progress;
 use report::{Report, Totals};
-use walk::Walk;
+use walk::{STANDARD_INPUT, Walk};
 
 pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
     let done = check_output(arguments).and_then(|()| match arguments.check {
@@ -78,7 +78,9 @@ fn check(arguments: &ScanFilesArguments) -> Result<Option<bool>, String> {
     let listed = Listed::new(&arguments.paths, arguments.hash)?;
     let (algorithm, candidates) = (listed.algorithm(), listed.candidates());
     // A list that is no file can be read only once.
-    let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|list| list.is_file());
+    let is_file = |path: &PathBuf| {
+        path != Path::new(STANDARD_INPUT) && std::fs::metadata(path).is_ok_and(|list| list.is_file())
+    };
     let again = || {
         let lists = Some(&arguments.paths).filter(|paths| paths.iter().all(is_file))?;
         Listed::new(lists, Some(algorithm)).ok().map(|listed| Jobs::Listed(Box::new(listed)))

@@ -264,12 +264,12 @@ fn json_is_not_lost_with_the_text() {
     }
 }
 
-/// Goal: where nothing reads the lines any more, no file is said to be unreadable. Method: a reader that takes one line, of files that many
-/// threads read.
+/// Goal: where nothing reads the lines any more, no file is said to be unreadable. Method: a reader that takes a part of one line, of files
+/// that many threads read; more lines than a pipe holds.
 #[test]
 fn a_reader_that_leaves_is_no_error_of_files() {
     let scratch = ScratchDir::on_target().unwrap();
-    let names: Vec<String> = (0..300).map(|number| format!("{number:03}")).collect();
+    let names: Vec<String> = (0..300).map(|number| format!("{number:0240}")).collect();
     names.iter().for_each(|name| fs::write(scratch.path().join(name), vec![7; 1 << 20]).unwrap());
     for _ in 0..5 {
         let mut scan = headwater();

@@ -188,14 +188,17 @@ fn files_of_another_owner() {
         command.args(["-c", line]).current_dir(folder.path());
         command.output().is_ok_and(|output| output.status.success())
     };
-    let is_mounted = is_done("PATH=$PATH:/usr/sbin:/sbin mkfs.vfat fat && mount -o loop,umask=000 fat mount")
-        || is_done("bindfs --force-user=root --perms=a+rwX -o allow_other mirrored mount");
+    let is_mounted =
+        is_done("PATH=$PATH:/usr/sbin:/sbin mkfs.vfat fat && mount -o loop,umask=000,utf8 fat mount")
+            || is_done("bindfs --force-user=root --perms=a+rwX -o allow_other mirrored mount");
     if !is_mounted {
         return lack("no FAT can be mounted here, and there is no bindfs");
     }
     copy_command(&at("headwater"));
     fs::create_dir_all(at("tree/a/b")).unwrap();
     fs::write(at("tree/a/b/two"), [7; 70_000]).unwrap();
+    // FAT takes names of 255 characters, and no part of one.
+    fs::write(at(&format!("tree/a{}", "ж".repeat(120))), "contents").unwrap();
     let copied = ["-r", "-rp"].map(|option| {
         let mut copy = Command::new(at("headwater"));
         copy.args(["cp", option, "tree", &format!("mount/to{option}")]).current_dir(folder.path());
