@@ -90,6 +90,7 @@ impl<K: Kernel> PageCache<K> {
             counters: Counters::default(),
             shrinking: Mutex::new(()),
             files: Mutex::new(files),
+            abandoned: Mutex::new(Vec::new()),
             work: K::WaitQueue::new(),
             queued: AtomicUsize::new(0),
             serving: AtomicUsize::new(0),
@@ -103,6 +104,7 @@ impl<K: Kernel> PageCache<K> {
     /// # Errors
     /// What the node reports of its length, and [`Failure::NoMemory`].
     pub fn open(self: &Arc<Self>, node: K::Node) -> Result<CachedFile<K>, Error<K>> {
+        self.drop_abandoned();
         let key = node.key();
         let files = self.files.lock();
         let (known, mut forgotten) = (files.by_key.get(&key).and_then(Weak::upgrade), files.forgotten);
@@ -153,6 +155,7 @@ impl<K: Kernel> PageCache<K> {
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         self.work.notify_all();
+        self.drop_abandoned();
     }
 
     /// Writes all dirty pages to their files, and has the node of each file synced that anything was written to since it

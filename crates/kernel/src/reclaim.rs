@@ -11,6 +11,7 @@
 //! Does not own: the frames' states (frames), writing (write), when it is called (the kernel).
 //! Locks: `shrinking`, only ever tried, across listeners.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use headwater_core::CHUNK_BYTES;
@@ -24,7 +25,7 @@ use crate::state::{PageCache, count};
 /// Which pages may leave a shrinking cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShrinkScope {
-    /// Those that their files have: no node is called. For callers that hold what a file system may want.
+    /// Those that their files have: no node is called, nor dropped. For callers that hold what a file system may want.
     Clean,
     /// Those that their files do not have as well, once they are written to them: if the others are not enough.
     All,
@@ -47,6 +48,9 @@ impl<K: Kernel> PageCache<K> {
             let _ = self.write_back();
             self.give_back(target_bytes);
         }
+        if scope == ShrinkScope::All {
+            self.drop_abandoned();
+        }
         self.frames.memory_bytes()
     }
 
@@ -55,6 +59,7 @@ impl<K: Kernel> PageCache<K> {
     /// memory back as well, dirty pages included. Blocks while nodes write. What fails to be written stays dirty, is tried again after
     /// the same time, and is reported by the next sync.
     pub fn tend(&self) {
+        self.drop_abandoned();
         let now = self.kernel.now();
         let is_old = |since| now.saturating_sub(since) >= self.settings.dirty_age_max;
         for file in self.unwritten().iter().filter(|file| file.form != Form::InMemory) {
@@ -139,6 +144,7 @@ impl<K: Kernel> PageCache<K> {
         }
         count(&self.counters.evicted, leaving.pages().len() as u64);
         self.tell_evicted(&leaving);
+        self.drop_abandoned();
         true
     }
 
@@ -147,13 +153,24 @@ impl<K: Kernel> PageCache<K> {
         self.unwritten().iter().map(|file| file.write_back()).fold(Ok(()), Result::and)
     }
 
-    /// Tells files which of their pages have made room.
+    /// Tells files which of their pages have made room. Calls no node.
     fn tell_evicted(&self, leaving: &Leaving<'_, K>) {
         for evicted in leaving.pages().chunk_by(|a, b| a.file == b.file) {
             let Some(file) = self.file(evicted[0].file) else { continue };
             file.tell_left(leaving, evicted);
             file.on_unused(evicted);
+            // Its last handle may have been closed meanwhile.
+            if let Some(file) = Arc::into_inner(file) {
+                self.abandoned.lock().push(file);
+            }
         }
+    }
+
+    /// Drops files that lost their last handle while pages of theirs left. Their file systems are called, so the caller holds nothing that
+    /// these may want.
+    pub(crate) fn drop_abandoned(&self) {
+        let abandoned = core::mem::take(&mut *self.abandoned.lock());
+        drop(abandoned);
     }
 }
 

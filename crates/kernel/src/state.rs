@@ -32,6 +32,8 @@ pub struct PageCache<K: Kernel> {
     /// Held while chunks are emptied, and only ever tried.
     pub(crate) shrinking: Mutex<K::SleepLock, ()>,
     pub(crate) files: Mutex<K::SpinLock, Files<K>>,
+    /// Files that lost their last handle while pages of theirs left. Their nodes go where file systems may be called.
+    pub(crate) abandoned: Mutex<K::SpinLock, Vec<File<K>>>,
     pub(crate) work: K::WaitQueue,
     pub(crate) queued: AtomicUsize,
     pub(crate) serving: AtomicUsize,

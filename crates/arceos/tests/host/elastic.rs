@@ -4,6 +4,7 @@
 //! Does not own: eviction where one page makes room for another (oracle), the limit of dirty pages (memory).
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,28 @@ fn dirty_pages_are_kept_or_written() {
     assert!(node.is(&bytes) && rig.stats().dirty_pages == 0);
     read_all(&file, HALF_PAGES);
     drop(file);
+    rig.assert_empty();
+}
+
+/// Goal: where no node may be called none is dropped either. Method: the last handle is closed while the cache tells of a page that leaves.
+#[test]
+#[cfg_attr(miri, ignore)]
+fn a_node_goes_only_where_nodes_may_be_called() {
+    let rig = Rig::new(Settings::new(4 << 20), 0);
+    let (node, file) = rig.patterned(1024);
+    read_all(&file, 1024);
+    let last = Arc::new(Mutex::new(None));
+    file.add_evict_listener({
+        let last = last.clone();
+        move |_| drop(last.lock().unwrap().take())
+    });
+    let holders = Arc::strong_count(&node);
+    *last.lock().unwrap() = Some(file);
+    assert_eq!(rig.cache.shrink(0, ShrinkScope::Clean), 2 << 20);
+    assert!(last.lock().unwrap().is_none(), "a listener has closed the file");
+    assert_eq!(Arc::strong_count(&node), holders);
+    rig.cache.tend();
+    assert_eq!(Arc::strong_count(&node), 1);
     rig.assert_empty();
 }
 
