@@ -422,7 +422,8 @@ impl Arena {
     fn claim(&self, state: &mut State, block: Block) -> Extent {
         state.used_bytes += block.bytes();
         let chunk = &state.chunks[block.chunk as usize];
-        Extent { shared: self.shared.clone(), base: chunk.at(block.offset_bytes()), block }
+        let may_be_registered = chunk.standing == offers::Standing::Ordinary;
+        Extent { shared: self.shared.clone(), base: chunk.at(block.offset_bytes()), block, may_be_registered }
     }
 }
 

@@ -357,10 +357,15 @@ impl Stalls {
         let triggered = self.trigger.as_ref().is_some_and(|trigger| {
             let mut descriptors = [PollFd::new(trigger, PollFlags::PRI)];
             poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
-                && descriptors[0].revents().contains(PollFlags::PRI)
+                && is_stall(descriptors[0].revents())
         });
         triggered || self.average.as_ref().and_then(|file| file.text(some_percent)?) >= Some(STALL_PERCENT)
     }
+}
+
+/// Whether a trigger reports a stall. That of a cgroup that was removed reports both, for ever.
+fn is_stall(events: PollFlags) -> bool {
+    events.contains(PollFlags::PRI) && !events.contains(PollFlags::ERR)
 }
 
 fn open_trigger(path: &Path, text: &str) -> io::Result<File> {
@@ -461,6 +466,16 @@ mod tests {
 
     const MOUNTS: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    /// Goal: the trigger of a cgroup that was removed is no stall.
+    #[test]
+    fn a_removed_trigger_is_no_stall() {
+        assert!(
+            is_stall(PollFlags::PRI)
+                && !is_stall(PollFlags::PRI | PollFlags::ERR)
+                && !is_stall(PollFlags::empty())
+        );
+    }
 
     /// Goal: version 1 beside an empty version 2: the inner cgroup's limit, less what is used but for clean file pages.
     #[test]

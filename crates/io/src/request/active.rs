@@ -121,7 +121,9 @@ impl Active {
                 return Attempt::Sync(SyncAttempt { descriptor, scope: sync.scope });
             }
             Request::Transfer(transfer) => match &transfer.extents[..] {
-                [extent] => (self.one_segment(extent.as_raw(), transfer.length_bytes), Some(extent.chunk())),
+                [extent] => {
+                    (self.one_segment(extent.as_raw(), transfer.length_bytes), extent.chunk_to_register())
+                }
                 _ => (self.many_segments(), None),
             },
             Request::WriteBack(write) => match write.pages.only_piece() {

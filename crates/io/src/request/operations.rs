@@ -291,8 +291,8 @@ impl<T> Call<T> {
     /// fewer bytes than asked, or is cancelled, the next is not made, and returns `ECANCELED`. The kernel's linked requests
     /// (`IOSQE_IO_LINK`) do the same, but take a short transfer, which is repeated here, for a failure.
     ///
-    /// Once it has begun and anything in it changes what is stored, all of it is carried out also if no caller waits for it any more, unless
-    /// a timeout or a poll is in it: then dropping it ends it.
+    /// If the chain contains a call that changes what is stored, the driver carries out all of it once it has begun, even if the caller
+    /// drops the future. With a timeout or a poll in it, dropping the future ends it.
     ///
     /// ```
     /// use headwater_io::{Call, Driver, DriverOptions};

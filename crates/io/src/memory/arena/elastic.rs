@@ -71,7 +71,10 @@ impl Growth {
     }
 
     pub(super) fn headroom(&self) -> Headroom {
-        let Some(pressure) = &self.pressure else { return Headroom::UNKNOWN };
+        let Some(pressure) = &self.pressure else {
+            self.is_limited.store(false, Ordering::Relaxed);
+            return Headroom::UNKNOWN;
+        };
         let headroom = pressure.headroom_beside(self.offers.offered_bytes(), self.offers.misplaced_bytes());
         self.is_limited.store(headroom.spare_bytes() < CHUNK_BYTES as u64, Ordering::Relaxed);
         headroom
@@ -82,10 +85,14 @@ impl Growth {
         if self.headroom().spare_bytes() >= (chunks * CHUNK_BYTES) as u64 {
             return true;
         }
-        self.is_limited.store(true, Ordering::Relaxed);
-        self.refused_until.store(self.now() + REFUSAL.as_micros() as u64, Ordering::Relaxed);
+        self.refuse();
         self.is_refusal_new.store(true, Ordering::Relaxed);
         false
+    }
+
+    fn refuse(&self) {
+        self.is_limited.store(true, Ordering::Relaxed);
+        self.refused_until.store(self.now() + REFUSAL.as_micros() as u64, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
@@ -172,6 +179,18 @@ impl Arena {
         self.shared.growth.pressure.as_ref().map_or(Stall::No, Pressure::is_stalling)
     }
 
+    /// Grows no more until the headroom is looked at again, or some milliseconds have passed.
+    pub fn refuse_growth(&self) {
+        self.shared.growth.refuse();
+    }
+
+    /// Whether there are wholly free chunks, such as [`Arena::release`] leaves where a ring or the system keeps their memory.
+    pub fn has_free_chunks(&self) -> bool {
+        let mut state = self.shared.lock();
+        let found = state.buddy.retire();
+        found.map(|index| state.buddy.restore(index)).is_some()
+    }
+
     /// Whether growth was refused for lack of headroom since this was last asked.
     pub fn take_refusal(&self) -> bool {
         let is_new = &self.shared.growth.is_refusal_new;
@@ -221,6 +240,10 @@ impl Arena {
             Some(chunk) => unsafe { chunk_memory::touch_chunk(chunk.base, CHUNK_BYTES) },
             None if is_sparse => mapped = MappedChunk::map_sparse(),
             None => mapped = MappedChunk::map(),
+        }
+        if is_allowed && known.is_none() && mapped.is_none() {
+            // A limit of the process (`ulimit -v`), or of the system (`vm.overcommit_memory`). Those that wait do not try it again at once.
+            self.shared.growth.refuse();
         }
         let mut state = self.shared.lock();
         state.chunks_growing -= 1;
@@ -302,7 +325,8 @@ const CHUNKS_PER_LOCK: u32 = 64;
 mod tests {
     use super::*;
     use crate::memory::arena::{ArenaStats, Extent, Urgency};
-    use headwater_testkit::ScratchDir;
+    use headwater_testkit::{ScratchDir, run_self_with_env};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
 
@@ -321,6 +345,31 @@ mod tests {
 
     /// From one byte that is looked at to the next; each takes miri a millisecond.
     const STEP_BYTES: usize = if cfg!(miri) { 50_021 } else { 509 };
+
+    /// Goal: an arena to which the system maps no more memory counts on what it has, and grows again once it does. Method: a process of its own with
+    /// a limit below what it has.
+    #[test]
+    #[cfg_attr(miri, ignore)] // it starts a process
+    fn memory_that_is_not_mapped_is_a_refusal() {
+        const CHILD: &str = "HEADWATER_MAPS_NO_MORE";
+        if std::env::var_os(CHILD).is_none() {
+            let name = "memory::arena::elastic::tests::memory_that_is_not_mapped_is_a_refusal";
+            let output = run_self_with_env(name, CHILD, "1");
+            return assert!(output.status.success(), "{output:?}");
+        }
+        let arena = Arena::new(1 << 30).unwrap();
+        let mut extents = take(&arena, 8);
+        let before = getrlimit(Resource::Data);
+        setrlimit(Resource::Data, Rlimit { current: Some(1 << 20), ..before }).unwrap();
+        extents.extend(take(&arena, 8));
+        let (usable_bytes, mapped_bytes) = (arena.usable_bytes(), arena.stats().mapped_bytes);
+        setrlimit(Resource::Data, before).unwrap();
+        assert_eq!((usable_bytes, extents.len()), (mapped_bytes, mapped_bytes / CHUNK_BYTES));
+        std::thread::sleep(REFUSAL);
+        extents.extend(take(&arena, 8));
+        assert_eq!(extents.len() * CHUNK_BYTES, mapped_bytes + 8 * CHUNK_BYTES);
+        assert!(arena.usable_bytes() > 1000 << 20);
+    }
 
     /// Goal: what is released is gone, counts as unmapped, comes back empty, and all gauges end at zero.
     #[test]

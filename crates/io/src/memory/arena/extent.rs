@@ -21,6 +21,9 @@ pub struct Extent {
     pub(super) shared: Arc<Shared>,
     pub(super) base: NonNull<u8>,
     pub(super) block: Block,
+    /// Not where the kernel may still take the memory for itself: it does not count as written what a device writes to registered memory
+    /// (measured on Linux 6.18), so the bytes would be gone once no ring has that.
+    pub(super) may_be_registered: bool,
 }
 
 // SAFETY: an extent is the only owner of its bytes, like a `Box<[u8]>`; the arena behind it is shared by a lock.
@@ -58,11 +61,12 @@ impl Extent {
         self.base
     }
 
-    /// The chunk that the extent is part of.
-    pub(crate) fn chunk(&self) -> Chunk {
+    /// The chunk that the extent is part of, for a ring to register.
+    pub(crate) fn chunk_to_register(&self) -> Option<Chunk> {
         // SAFETY: the extent lies that far inside its chunk.
         let base = unsafe { self.base.sub(self.block.offset_bytes()) };
-        Chunk { arena: self.shared.id, index: self.block.chunk as usize, base }
+        let chunk = Chunk { arena: self.shared.id, index: self.block.chunk as usize, base };
+        self.may_be_registered.then_some(chunk)
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! The kernel counts offered memory as pages of files, which it drops on demand, and goes on doing so after the memory was written to
 //! again, until it tries to take it (measured on Linux 6.18). So a chunk that comes back is *misplaced*: what cgroup and system claim to
-//! have free is less by that. It ends when the chunk is given back or offered again.
+//! have free is less by that. It ends when the chunk is given back or offered again. Frames of such a chunk that were free the kernel can still take
+//! until they are written to.
 //!
 //! Owns: the call by which the kernel is told, how much is offered and misplaced.
 //! Does not own: which chunks are offered, and how a reader finds that a page was taken (the page cache).

@@ -19,7 +19,8 @@
 //! Owns: which chunks are on offer, and until when.
 //! Does not own: how much is (the engine), the frames' states (core), the call (the arena).
 //! Invariants: I1 while a page is on offer it is loaded atomically alone, and its frame is not allocated to anything.
-//! Locks: `offers` → `control`, one chunk at a time; `arena.state` under `offers` alone.
+//! Locks: `offers` → `control`, one chunk at a time; `arena.state` under `offers` alone. What waits for memory is woken after `offers`: a waker may
+//! ask for memory at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::MutexGuard;
@@ -31,6 +32,7 @@ use smallvec::SmallVec;
 
 use super::file_pages::give_way;
 use super::{PageCache, Shared};
+use crate::sync::event::WakeScope;
 use crate::sync::lock;
 use crate::system::chunk_memory::{self, OfferForm};
 
@@ -61,6 +63,7 @@ impl PageCache {
         if !self.shared.arena.is_here() {
             return 0;
         }
+        let _scope = WakeScope::enter();
         let mut offers = self.shared.offers();
         let wanted = (bytes / headwater_core::buddy::CHUNK_BYTES).saturating_sub(offers.chunks.len());
         if wanted > 0 {
@@ -83,6 +86,7 @@ impl PageCache {
         if !self.shared.arena.is_here() {
             return;
         }
+        let _scope = WakeScope::enter();
         let mut offers = self.shared.offers();
         offers.round += 1;
         let round = offers.round;
@@ -104,6 +108,7 @@ impl PageCache {
 
     /// Evicts all pages of the chunk that has been on offer for longest, whose memory the arena has again. Says whether there was one.
     pub(super) fn evict_offered(&self, evicted: &mut Vec<Evicted>) -> bool {
+        let _scope = WakeScope::enter();
         let mut offers = self.shared.offers();
         let Some(OnOffer { chunk, .. }) = offers.chunks.pop_front() else { return false };
         self.shared.evict_all(chunk, evicted);
@@ -186,6 +191,10 @@ impl Shared {
     /// Says whether the chunk is on offer now. The caller holds `offers`, as with all of the following.
     fn offer_anew(&self, chunk: u32, form: OfferForm) -> bool {
         let Some(free_pages) = self.arena.withhold(chunk) else { return false };
+        if let Some(offer) = self.cache.chunk_offer(chunk) {
+            // Those of an earlier offer.
+            (_, _) = (offer.take_uses(), offer.take_lost());
+        }
         match self.offer_chunk(chunk, free_pages, form) {
             Offered::Yes => true,
             Offered::Refused => {
@@ -200,6 +209,9 @@ impl Shared {
     }
 
     /// The chunk is withheld.
+    ///
+    /// The sentinels come before the rings forget the chunk: what a device writes to registered memory the kernel does not count as written
+    /// (measured on Linux 6.18), so that of a chunk that was on offer before it may take such a page as soon as no ring has it.
     fn offer_chunk(&self, chunk: u32, free_pages: u32, form: OfferForm) -> Offered {
         let mut offered = Vec::new();
         if self.lock().control.begin_offer(&self.cache, chunk, free_pages, &mut offered).is_err() {

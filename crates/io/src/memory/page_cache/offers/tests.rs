@@ -6,15 +6,17 @@
 //! Owns: what a reader sees then.
 //! Does not own: orders of the steps (loom, in core), real shortages (`tests/elastic` of the engine).
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 
 use headwater_core::buddy::CHUNK_BYTES;
 use headwater_core::cache::DirtyToo;
 use headwater_core::units::{PAGE_BYTES, PageIndex, PageRange};
 
-use headwater_testkit::Rng;
+use headwater_testkit::{Rng, watched};
 
 use super::super::tests::{assert_idle, bench, load, pin};
 use super::super::{FilePages, Found, Overwritten};
@@ -371,4 +373,39 @@ fn load_one(arena: &Arena, cache: &PageCache, file: &FilePages, page: u64) {
     if let Ok(loading) = file.begin_load(pages, &extents, headwater_core::frame::LoadId::new(0), pages.end) {
         loading.publish(extents, PAGE_BYTES);
     }
+}
+
+/// Goal: no ring registers memory that the kernel may still take because nothing was written to it: what a device writes there does not count.
+/// Method: frames of a chunk that was on offer when its pages were evicted.
+#[test]
+fn what_the_kernel_may_still_take_is_not_registered() {
+    let (arena, cache, file) = bench();
+    let before = arena.allocate(PAGE_BYTES, Urgency::Demand).unwrap();
+    assert!(before.chunk_to_register().is_some());
+    drop(before);
+    load_up_to(&arena, &file, PAGES);
+    assert_eq!(cache.offer(CHUNK_BYTES, AsAWhole), CHUNK_BYTES);
+    assert!(cache.evict(PAGES as usize, &mut Vec::new()) > 0);
+    let after = arena.allocate(PAGE_BYTES, Urgency::Demand).unwrap();
+    assert!(after.chunk_to_register().is_none());
+    drop((after, cache, file));
+}
+
+/// Goal: what waits for memory may ask for it at once when it is woken. Method: a waker that evicts, as an allocation does.
+#[test]
+#[cfg_attr(miri, ignore)] // has no unsafe code of its own
+fn a_waker_may_evict() {
+    struct Evicts(PageCache);
+    impl Wake for Evicts {
+        fn wake(self: Arc<Self>) {
+            self.0.evict(1, &mut Vec::new());
+        }
+    }
+    let (arena, cache, file) = offered();
+    let mut freed = arena.freed();
+    let waker = Waker::from(Arc::new(Evicts(cache.clone())));
+    assert!(Pin::new(&mut freed).poll(&mut Context::from_waker(&waker)).is_pending());
+    watched("an eviction", || assert!(cache.evict(1, &mut Vec::new()) > 0));
+    drop((freed, waker, cache, file));
+    assert_idle(&arena);
 }
