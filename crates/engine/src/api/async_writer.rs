@@ -26,7 +26,7 @@ use headwater_io::without_signals;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
-use crate::api::writer::{due_report, note_unwritten};
+use crate::api::writer::{note_unwritten, take_report};
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
 use crate::engine::writes::Writes;
@@ -35,11 +35,12 @@ use crate::inode::Inode;
 /// Writes a file from a position onwards: `AsyncWrite + AsyncSeek` of the `futures` crate, those of tokio with the feature `tokio`, and
 /// a `Sink` of [`Bytes`]. `Send`; works on every executor. It gathers small writes by itself.
 ///
-/// Written bytes are in the engine's memory, and visible to its readers, after a flush, a seek or the close; in the file after
+/// Written bytes are in the engine's memory, and visible to its readers, after a flush, a seek or the close, and with each
+/// full buffer of 64 KiB; in the file after
 /// [`AsyncWriter::sync`], or some seconds after they came to the engine's memory. After an error the bytes that could not be written
 /// stay, and the next call tries again. Flush or close it before it is dropped: the drop hands over what is left, and if that has to
 /// wait, for memory, for the rest of a page or for a task that changes the file's length, a thread goes on with it (on a
-/// [`LocalEngine`](crate::LocalEngine) the drop blocks). An error is then reported by the next sync of the file.
+/// [`LocalEngine`](crate::LocalEngine) the drop blocks). An error is then reported by the next write or sync of the file.
 ///
 /// On a file that was opened with [`OpenOptions::append`](crate::OpenOptions::append) it appends, wherever it stands, as a
 /// [`Writer`](crate::Writer) does: the bytes of one `poll_write`, and of one item of the `Sink`, lie together.
@@ -348,12 +349,12 @@ impl Drop for AsyncWriter {
         if !source.shared().background.is_present() {
             // This thread is the one that completes requests.
             for (bytes, offset_bytes) in pieces {
-                let report = due_report(&file, offset_bytes, bytes.len());
+                let taken = take_report(&file, offset_bytes, bytes.len());
                 let written = match file.appends() {
                     true => file.append(&bytes).map(drop),
                     false => file.write_all_at(&bytes, offset_bytes),
                 };
-                note_unwritten(&file, report, written.err());
+                note_unwritten(&file, taken, written.err());
             }
             return;
         }
@@ -361,12 +362,12 @@ impl Drop for AsyncWriter {
         // What holds the file back may be a task of this thread.
         let mut writing = Box::pin(async move {
             for (bytes, offset_bytes) in pieces {
-                let report = due_report(&file, offset_bytes, bytes.len());
+                let taken = take_report(&file, offset_bytes, bytes.len());
                 let written = match file.appends() {
                     true => file.append_async(bytes).await.map(drop),
                     false => file.write_all_at_async(bytes, offset_bytes).await,
                 };
-                note_unwritten(&file, report, written.err());
+                note_unwritten(&file, taken, written.err());
             }
         });
         if writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {

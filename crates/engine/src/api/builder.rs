@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use headwater_core::limits::Limits;
-use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
+use headwater_core::readahead::{LimitsError, ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use headwater_io::{
     Arena, Driver, DriverKind, DriverOptions, Notices, Polling, Pressure, RingOperations, SubmissionPolling,
@@ -169,7 +169,7 @@ impl EngineBuilder {
     }
 
     /// The readahead policy of cached files, unless [`OpenOptions::readahead`](crate::OpenOptions::readahead) names another.
-    /// Default [`ReadaheadPolicy::Adaptive`].
+    /// Default [`ReadaheadPolicy::Adaptive`]. The distance of [`ReadaheadPolicy::Fixed`] is at most that of the file's limits.
     pub fn readahead_policy(mut self, policy: ReadaheadPolicy) -> Self {
         self.readahead_policy = policy;
         self
@@ -210,7 +210,7 @@ impl EngineBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for a setting out of range (for one, a readahead size of more than 2 MiB), an unknown `HEADWATER_DRIVER`,
+    /// `InvalidInput` for a setting out of range (for one, a readahead size of more than 2 MiB, or a fixed distance of 0), an unknown `HEADWATER_DRIVER`,
     /// or a replacement policy that needs to see every hit ([`Policy::Lru`]); the kernel's reason when [`DriverKind::Uring`] is
     /// demanded and refused.
     pub fn build(self) -> Result<Engine> {
@@ -250,6 +250,9 @@ impl EngineBuilder {
         let tuned = self.tuned(planned_bytes);
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
         check_size(readahead.size_bytes_max).map_err(invalid)?;
+        if self.readahead_policy == ReadaheadPolicy::Fixed(0) {
+            return Err(invalid(LimitsError::FixedBeyondDistance.to_string()));
+        }
         let driver = driver().map_err(Error::build)?;
         let arena = match self.elasticity {
             Elasticity::On => Arena::elastic(memory_bytes as usize, self.pressure()),

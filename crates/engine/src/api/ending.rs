@@ -131,7 +131,7 @@ pub(crate) fn end(shared: &Arc<Shared>) {
 
 fn report_lost(shared: &Shared) {
     for inode in shared.cache.writes.dirty_files() {
-        events::lost(inode.pages.id(), inode.dirty.pages());
+        events::lost(inode.pages.id(), inode.dirty.unsaved_pages());
     }
     for (inode, length) in shared.cache.writes.late() {
         events::lost(inode.pages.id(), length.div_ceil(PAGE_BYTES) as u64);

@@ -33,7 +33,8 @@ pub struct Info {
     /// Whether the kernel defers completions until the engine's thread asks for them: on a
     /// [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
     pub completions_deferred: bool,
-    /// The memory budget: [`EngineBuilder::memory`](crate::EngineBuilder::memory); without it, all memory of the machine.
+    /// The memory budget: [`EngineBuilder::memory`](crate::EngineBuilder::memory); without it, all memory of the
+    /// machine, or 64 MiB for a [`LocalEngine`](crate::LocalEngine) and with [`Elasticity::Off`](crate::Elasticity::Off).
     pub memory_bytes: u64,
     /// Memory registered with the rings; grows as memory is used.
     pub registered_bytes: u64,
@@ -45,8 +46,8 @@ pub struct Info {
     pub profiles: usize,
 }
 
-/// Gauges of an engine. While it is idle, all are zero but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes`,
-/// those of `memory` and those of the cache.
+/// Gauges of an engine. While it is idle, those of requests and of lent memory are zero: `lent_bytes`, and those of `driver` but its
+/// running counts (`enters`, `unmatched_completions`, `stuck_waits`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -56,7 +57,7 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// Requests.
     pub driver: DriverStats,
-    /// Frame memory lent to users inside [`bytes::Bytes`].
+    /// Frame memory lent to users inside [`bytes::Bytes`], [`View`](crate::View)s and [`PageRef`](crate::PageRef)s.
     pub lent_bytes: usize,
     /// The cache: its counts, and what it holds.
     pub cache: CacheStats,
@@ -132,7 +133,7 @@ impl Engine {
         let before: Vec<u64> = files.iter().map(|inode| inode.dirty.errseq.count()).collect();
         fsync::flush_all(&self.shared);
         let failed = files.iter().zip(before).find_map(|(inode, before)| {
-            let has_failed = inode.dirty.errseq.count() != before && inode.dirty.pages() > 0;
+            let has_failed = inode.dirty.errseq.count() != before && inode.dirty.unsaved_pages() > 0;
             let error = has_failed.then(|| inode.dirty.errseq.last()).flatten()?;
             Some((inode.dirty.path(), error))
         });

@@ -84,7 +84,8 @@ pub struct OpenOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Caching {
-    /// Only if the file is read directly; otherwise the kernel's page cache already keeps the bytes.
+    /// Only if the file is read directly; otherwise the kernel's page cache already keeps the bytes. The first read of a file of up to 1 MiB
+    /// goes around the cache if it takes the whole file: many files are read once.
     #[default]
     Auto,
     /// Always.
@@ -117,7 +118,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the readahead policy of cached positional reads, for all handles of the file in this engine.
+    /// Sets the readahead policy of cached positional reads, for all handles of the file in this engine. The distance of
+    /// [`ReadaheadPolicy::Fixed`] is at most that of [`File::readahead_limits`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -316,9 +318,9 @@ impl OpenOptions {
     /// to the device, never cached and never direct, whatever [`OpenOptions::caching`] says.
     ///
     /// # Errors
-    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the file
-    /// system, or the kind of file, has no direct I/O; `InvalidInput` for options that `std::fs::OpenOptions` refuses together, and
-    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports. After an error, a file that
+    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, for [`OpenOptions::append`] on anything but a regular
+    /// file, and for [`IoMode::Direct`] where the file system, or the kind of file, has no direct I/O; `InvalidInput` for options that
+    /// `std::fs::OpenOptions` refuses together, for some [custom flags](OpenOptions::custom_flags), and for a fixed readahead of 0; what [`Engine::global`] reports. After an error, a file that
     /// this call has created is removed again, but not one behind a symbolic link.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();

@@ -96,9 +96,9 @@ impl File {
         Ok(done)
     }
 
-    /// Reads up to `length` bytes at `offset_bytes`; fewer only at the end of the file. Up to 2 MiB the bytes share a frame of
-    /// the engine; larger reads, and those that get no frame of that size, are assembled in memory of their own. A file in memory
-    /// shares its bytes, whatever the length. The future is `Send`, runs on any executor and may be dropped at any moment.
+    /// Reads up to `length` bytes at `offset_bytes`; fewer only at the end of the file. The bytes share the engine's memory if they are 512
+    /// or more and lie in one cached page, or up to 2 MiB and read around the cache; others are copied into memory of their own. A file in
+    /// memory shares its bytes, whatever the length. The future is `Send`, runs on any executor and may be dropped at any moment.
     ///
     /// # Errors
     /// As [`File::read_at`].

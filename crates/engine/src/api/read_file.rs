@@ -29,7 +29,7 @@ use crate::inode::Inode;
 
 impl Engine {
     /// Reads a whole file, as [`std::fs::read`] does. The file is opened, so all permission checks are made. As long as its times
-    /// prove it unchanged, cached bytes are returned: three system calls in all, and no copy where its pages are contiguous. A
+    /// prove it unchanged, cached bytes are returned: three system calls in all, and no copy of 512 bytes or more whose pages are contiguous. A
     /// file's first read goes around the cache; from the second on the pages of files of up to 1 MiB are cached. Before Linux 6.5,
     /// and where the process neither owns the file nor may write to it, they are cached from the first.
     ///

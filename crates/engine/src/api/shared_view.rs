@@ -161,7 +161,7 @@ impl File {
     /// ([`SharedView::as_cells`], [`SharedView::atomic_u64`]), and leaves when its memory is needed for another. Pages that are touched
     /// in order are read ahead, up to 256 KiB; pages leave in the order in which they came.
     ///
-    /// At most `memory_bytes` of pages are in memory, which count against the engine's budget in steps of 2 MiB; page tables of touched
+    /// At most `memory_bytes` of pages are in memory, which come in steps of 2 MiB from what the engine has not mapped yet: pages of the cache do not make room for them; page tables of touched
     /// parts take up to a five-hundredth of the range beyond that. Where the system or a cgroup is short of memory, pages leave for other
     /// programs too, down to half a MiB, as those of the cache do ([`Elasticity`](crate::Elasticity)). Threads of the window, 16 at most, read for accesses through cells.
     /// Bytes come from the cache where it has them, and around it else.
@@ -172,16 +172,15 @@ impl File {
     /// processor time than a call does that reads the page itself. A system call that is given such memory fails with `EFAULT` where a
     /// page is missing.
     ///
-    /// What is written through the same engine shows at once, stores to the cells of a contiguous view when the page comes anew. What
-    /// other programs write, and truncates, show as to reads of the file, once it has been checked: calls and arriving pages check it
-    /// as [`OpenOptions::revalidate`](crate::OpenOptions::revalidate) says. Stores to the cells of this view reach no file, and last until their page leaves.
+    /// The window shows writes through the same engine at once, and stores to the cells of a contiguous view when it loads their page again.
+    /// It shows writes and truncations of other programs after the next check of the file: calls and arriving pages check it as [`OpenOptions::revalidate`](crate::OpenOptions::revalidate) says. Stores to the cells of this view reach no file, and last until their page leaves.
     /// In a forked child there are no bytes.
     ///
     /// # Errors
     /// As [`File::map`]; `Unsupported` for a file that the engine has no pages of, such as one in memory, and, naming what is missing,
     /// where userfaultfd is forbidden (containers often forbid it) or needs privileges (before Linux 5.11); `InvalidInput` for
-    /// an empty range or less than 1 MiB of memory; `OutOfMemory` for more than the engine can spare; what keeps the system
-    /// from starting a thread.
+    /// an empty range or less than 1 MiB of memory; `OutOfMemory` where less is left unmapped, as in an engine whose cache has grown to
+    /// its ceiling; what keeps the system from starting a thread.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -50,12 +50,16 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset_bytes: u64) -> Result<usize> {
+        let source = self.writable(Operation::Write)?;
         let mut done = 0;
         for buffer in buffers {
-            let end = done + buffer.len();
-            match self.write_at(buffer, offset_bytes.saturating_add(done as u64)) {
+            let (end, reported) = (done + buffer.len(), source.reported());
+            match source.write_at(buffer, offset_bytes.saturating_add(done as u64)) {
                 Ok(written_bytes) => done += written_bytes,
-                Err(_) if done > 0 => break,
+                Err(_) if done > 0 => {
+                    source.report_again(reported);
+                    break;
+                }
                 Err(error) => return Err(error),
             }
             if done < end {

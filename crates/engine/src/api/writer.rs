@@ -19,6 +19,7 @@ use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
+use crate::write::positional::Reported;
 
 /// Writes a file from a position onwards: `Write + Seek`. It gathers small writes by itself; a `BufWriter` around it gains nothing.
 ///
@@ -141,6 +142,7 @@ impl Writer {
         if self.buffer.len() < self.buffer_bytes_max {
             return Ok(taken);
         }
+        let reported = self.file.writable(Operation::Write)?.reported();
         let Err(error) = self.hand_over() else { return Ok(taken) };
         // Bytes of this call that are not written were not accepted.
         let refused = taken.min(self.buffer.len());
@@ -148,7 +150,11 @@ impl Writer {
         if self.buffer.is_empty() {
             self.buffer_bytes_max = 0;
         }
-        if refused < taken { Ok(taken - refused) } else { Err(error.into()) }
+        if refused == taken {
+            return Err(error.into());
+        }
+        self.file.writable(Operation::Write)?.report_again(reported);
+        Ok(taken - refused)
     }
 
     /// Begins the buffer with a small write; hands a large one over.
@@ -262,30 +268,30 @@ impl Drop for Writer {
         if source.shared().driver.is_forked() {
             return;
         }
-        let report = due_report(&self.file, self.position_bytes, self.buffer.len());
+        let taken = take_report(&self.file, self.position_bytes, self.buffer.len());
         let lost = self.hand_over().err();
-        note_unwritten(&self.file, report, lost);
+        note_unwritten(&self.file, taken, lost);
     }
 }
 
-/// The report of an earlier failure that the next write would give in place of writing. The last write of a writer has no caller to give
-/// it to.
-pub(crate) fn due_report(file: &File, position_bytes: u64, length: usize) -> Option<Error> {
-    (length > 0).then(|| file.check_put(position_bytes, length).err()).flatten()
+/// Takes the report of an earlier failure that the next write would give in place of writing: the last write of a writer has no caller to
+/// give it to. Returns what the handle had reported before, if there was one.
+pub(crate) fn take_report(file: &File, position_bytes: u64, length: usize) -> Option<Reported> {
+    let reported = file.writable(Operation::Write).ok()?.reported();
+    (length > 0 && file.check_put(position_bytes, length).is_err()).then_some(reported)
 }
 
-/// Has the file's handles report an earlier failure again, or that bytes were lost, which [`Engine::flush`](crate::Engine::flush) does too.
-pub(crate) fn note_unwritten(file: &File, report: Option<Error>, lost: Option<Error>) {
+/// Gives back the report that was taken, and has the file's handles report that bytes were lost, which [`Engine::flush`](crate::Engine::flush)
+/// does too.
+pub(crate) fn note_unwritten(file: &File, taken: Option<Reported>, lost: Option<Error>) {
     let Contents::Stored(source) = &file.contents else { return };
-    let Some(inode) = source.known() else { return };
-    let plain =
-        |error: Error| error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
-    if let Some(lost) = lost.map(plain) {
-        inode.dirty.errseq.note(&lost);
-        source.shared().cache.writes.note_lost(&lost);
-    } else if let Some(report) = report.map(plain) {
-        inode.dirty.errseq.note(&report);
+    if let Some(taken) = taken {
+        source.report_again(taken);
     }
+    let (Some(inode), Some(lost)) = (source.known(), lost) else { return };
+    let lost = lost.raw_os_error().map_or_else(|| lost.into(), io::Error::from_raw_os_error);
+    inode.dirty.errseq.note(&lost);
+    source.shared().cache.writes.note_lost(&lost);
 }
 
 impl fmt::Debug for Writer {

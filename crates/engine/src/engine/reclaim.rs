@@ -29,7 +29,7 @@ use std::time::Duration;
 use headwater_core::buddy::CHUNK_BYTES;
 use headwater_core::cache::Evicted;
 use headwater_core::units::PAGE_BYTES;
-use headwater_io::{Headroom, MemoryLimit, OfferForm, Stall, lock};
+use headwater_io::{Headroom, MemoryLimit, OfferForm, Stall, WakeScope, lock};
 
 use crate::base::events;
 use crate::engine::Shared;
@@ -55,7 +55,7 @@ pub struct MemoryStats {
     /// What it could have now: that, and what the system and the cgroups of the process have beyond their reserve; at most the
     /// ceiling.
     pub possible_bytes: u64,
-    /// The most that it may ever have: [`EngineBuilder::memory`](crate::EngineBuilder::memory), or all of the machine.
+    /// The most that it may ever have: [`Info::memory_bytes`](crate::Info::memory_bytes).
     pub ceiling_bytes: u64,
     /// What bounds `possible_bytes`.
     pub bound: MemoryBound,
@@ -122,6 +122,8 @@ pub(crate) fn relieve(shared: &Shared) -> Relief {
     if shared.driver.is_forked() {
         return nothing;
     }
+    // Before the lock: wakers that ask for memory, or for statistics, run after it.
+    let _scope = WakeScope::enter();
     let mut guard = match shared.relieving.try_lock() {
         Ok(guard) => guard,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -139,6 +141,10 @@ pub(crate) fn relieve(shared: &Shared) -> Relief {
     pages.tend_offers(share.wanted_bytes(before, mapped_bytes), share.form(), &mut evicted);
     let headroom = shared.arena.headroom();
     let stall = if mapped_bytes > WATCHED_BYTES { shared.arena.is_stalling() } else { Stall::No };
+    if stall == Stall::Yes {
+        // What is given back is not to be prepared again at once.
+        shared.arena.refuse_growth();
+    }
     let wanted_bytes = wanted_bytes(headroom, stall, mapped_bytes).min(spare_bytes + windows_bytes);
     let given_bytes = give_back(shared, wanted_bytes.min(spare_bytes), &mut evicted);
     pages.offer(share.wanted_bytes(headroom, mapped_bytes.saturating_sub(given_bytes)), share.form());
@@ -192,7 +198,8 @@ fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -
     let shrink = |bytes: usize| {
         pages.shrink(bytes, evicted) > 0 || loads.publish_arrived() > 0 && pages.shrink(bytes, evicted) > 0
     };
-    release_in_parts(wanted_bytes, |bytes| shared.arena.release(bytes), shrink)
+    let is_kept = || shared.arena.has_free_chunks();
+    release_in_parts(wanted_bytes, |bytes| shared.arena.release(bytes), is_kept, shrink)
 }
 
 /// Releases memory, at first what is free; then `shrink` frees some more and says whether it did. In small parts, because other threads
@@ -200,10 +207,11 @@ fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -
 fn release_in_parts(
     wanted_bytes: usize,
     release: impl Fn(usize) -> usize,
+    is_kept: impl Fn() -> bool,
     mut shrink: impl FnMut(usize) -> bool,
 ) -> usize {
     let mut done_bytes = release(wanted_bytes);
-    while done_bytes < wanted_bytes {
+    while done_bytes < wanted_bytes && !is_kept() {
         let part_bytes = (wanted_bytes - done_bytes).min(PART_BYTES);
         let released_bytes = if shrink(part_bytes) { release(part_bytes) } else { 0 };
         if released_bytes == 0 {
@@ -330,7 +338,10 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
 mod tests {
     use std::cell::Cell;
 
+    use headwater_io::{DriverKind, SimOptions, Urgency};
+
     use super::*;
+    use crate::Engine;
 
     const MIB: u64 = 1 << 20;
 
@@ -366,10 +377,35 @@ mod tests {
             let release = |bytes: usize| {
                 if is_kept { 0 } else { free.replace(free.get().saturating_sub(bytes)).min(bytes) }
             };
-            (release_in_parts(40 * CHUNK_BYTES, release, shrink) / CHUNK_BYTES, left.get() / CHUNK_BYTES)
+            let is_left = || is_kept && free.get() > 0;
+            // Once a round.
+            let released = [0; 20].map(|_| release_in_parts(2 * CHUNK_BYTES, release, is_left, shrink));
+            (released.iter().sum::<usize>() / CHUNK_BYTES, left.get() / CHUNK_BYTES)
         };
         assert_eq!(run(false), (40, 24));
-        assert_eq!(run(true), (0, 56));
+        assert_eq!(run(true), (0, 62));
+    }
+
+    /// Goal: what is given back while threads stall stays with the system. Method: rounds of an engine that has room to grow, on a system that
+    /// stalls.
+    #[test]
+    fn what_is_given_back_in_a_stall_stays_there() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("meminfo", "MemTotal: 8388608 kB\nMemAvailable: 1048576 kB\n"),
+            ("pressure/memory", "some avg10=20.00 avg60=0.00 avg300=0.00 total=0\n"),
+        ] {
+            let path = root.path().join("proc").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let builder = Engine::builder().memory(512 << 20).pressure_below(root.path());
+        let engine = builder.driver(DriverKind::Sim(SimOptions::hostile(1))).build().unwrap();
+        let take = || engine.shared.arena.allocate(CHUNK_BYTES, Urgency::Demand).unwrap();
+        let mut used: Vec<_> = (0..50).map(|_| take()).collect();
+        used.truncate(45);
+        (0..20).for_each(|_| engine.maintain());
+        assert_eq!(engine.shared.arena.stats().mapped_bytes, 45 * CHUNK_BYTES);
     }
 
     /// Goal: nothing is released where the headroom is unknown.

@@ -37,8 +37,9 @@ pub enum Coherence {
     /// `CAP_LEASE`, while no process (this one included) has them open or mapped for writing.
     ///
     /// Without a lease, each read asks the kernel for length and times instead ([`Duration::ZERO`], unless
-    /// [`crate::OpenOptions::revalidate`] says otherwise). The lease is tried at each opening that requests it, and once a
-    /// second.
+    /// [`crate::OpenOptions::revalidate`] says otherwise). The lease is tried at each opening that requests it, and
+    /// once a second while another opening stands in the way. Only handles that read through the cache have one, and none of a
+    /// [`LocalEngine`](crate::LocalEngine).
     ///
     /// Pages cached before the lease are kept if length and times prove them valid, within the limits of
     /// [`Coherence::Revalidated`]: writes through `mmap` that ended before the file was opened may be missed.
@@ -57,7 +58,7 @@ pub enum Coherence {
     ///
     /// [`crate::File::coherence`] reports this level for files on file systems that can be written past this kernel (NFS, SMB,
     /// 9p, FUSE and unknown ones, where each check asks the server), and where the kernel grants no `fanotify(7)` (before Linux
-    /// 5.13, in sandboxes). Files of overlayfs count as local: the kernel calls changes of its layers undefined.
+    /// 5.13 to users but root, in sandboxes, and beyond 128 groups of a user, of which each engine that writes takes one). Files of overlayfs count as local: the kernel calls changes of its layers undefined.
     Unwatched,
     /// As [`Coherence::Revalidated`]; and if others change the file while this engine has dirty bytes of it, the next write,
     /// append, change of length or sync through this handle fails, once: [`crate::Error::Conflict`].

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use headwater_core::dirty::DirtyPages;
-use headwater_core::units::{ByteRange, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PageIndex, PageRange};
 use headwater_io::{Driver, OpenFile, lock, try_lock};
 
 use crate::inode::ALL_PAGES;
@@ -173,6 +173,11 @@ impl Dirty {
     #[inline]
     pub(crate) fn pages(&self) -> u64 {
         self.pages.load(Ordering::Acquire)
+    }
+
+    /// Number of pages that the device lacks, those of windows included as far as the kernel was asked.
+    pub(crate) fn unsaved_pages(&self) -> u64 {
+        self.pages() + self.windows.unsaved_bytes().div_ceil(PAGE_BYTES) as u64
     }
 
     /// Whether the device may lack bytes of this file.

@@ -47,6 +47,11 @@ impl Errseq {
         self.change(|failures| _ = failures.latched.get_or_insert(Cause::of(error)));
     }
 
+    /// Forgets a failed sync.
+    pub(crate) fn unlatch(&self) {
+        self.lock().latched = None;
+    }
+
     fn change(&self, change: impl FnOnce(&mut Failures)) {
         let mut failures = self.lock();
         failures.count += 1;

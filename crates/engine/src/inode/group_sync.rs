@@ -154,6 +154,12 @@ impl GroupSync {
         }
     }
 
+    /// Forgets a sync that lost its leader: its answer concerns nobody any more.
+    pub(crate) fn forget(&self) {
+        let left_behind = self.lock().left_behind.take();
+        drop(left_behind);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Syncs> {
         lock(&self.syncs)
     }

@@ -105,7 +105,7 @@ impl Inode {
         kind: ReadaheadPolicy,
         limits: ReadaheadLimits,
     ) -> io::Result<Inode> {
-        let policy = Readahead::new(kind, limits).map_err(invalid)?;
+        let policy = policy(kind, limits)?;
         Ok(Inode {
             pages,
             counters: FileCounters::default(),
@@ -280,8 +280,13 @@ impl Inode {
     }
 
     /// Called when the file is opened after all its handles were closed. Changes by others while it was closed, or before it was
-    /// created anew, do not suggest further ones.
+    /// created anew, do not suggest further ones. Of an empty file nothing is lost: a failed sync was that of a file which had its number before,
+    /// or of bytes that are no more.
     pub(crate) fn forgive(&self, stamp: &FileStamp) {
+        if stamp.length_bytes == 0 && !self.dirty.may_lack() {
+            self.group_sync.forget();
+            self.dirty.errseq.unlatch();
+        }
         if stamp.length_bytes == 0 || stamp.is_old() {
             self.is_contested.store(false, Ordering::Release);
         }
@@ -353,7 +358,7 @@ impl Inode {
 
     /// Changes the policy, for all handles of the file.
     pub(crate) fn set_policy(&self, kind: ReadaheadPolicy) -> io::Result<()> {
-        let mut policy = Readahead::new(kind, self.limits).map_err(invalid)?;
+        let mut policy = policy(kind, self.limits)?;
         let mut reading = self.reading();
         if reading.kind != kind {
             policy.advise(reading.policy.advice());
@@ -414,6 +419,18 @@ impl fmt::Debug for Inode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Inode({:?})", self.pages)
     }
+}
+
+/// A fixed distance is cut to the limits, which are those of the file's device: no caller knows them.
+fn policy(kind: ReadaheadPolicy, limits: ReadaheadLimits) -> io::Result<Readahead> {
+    let kind = match kind {
+        ReadaheadPolicy::Fixed(pages) => {
+            let pages_max = u32::try_from(limits.distance_bytes_max / PAGE_SIZE_BYTES).unwrap_or(u32::MAX);
+            ReadaheadPolicy::Fixed(pages.min(pages_max))
+        }
+        kind => kind,
+    };
+    Readahead::new(kind, limits).map_err(invalid)
 }
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {

@@ -559,13 +559,14 @@ fn trust_for(interval: Duration) -> StampTrust {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::os::unix::fs::FileExt;
     use std::path::Path;
     use std::process::Command;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     use headwater_core::readahead::ReadaheadLimits;
-    use headwater_io::{Access, DirectIo, DriverKind};
+    use headwater_io::{Access, DirectIo, DriverKind, FaultOn, FaultRange, SimOptions};
 
     use super::*;
     use crate::{Caching, Engine, OpenOptions};
@@ -597,7 +598,11 @@ mod tests {
 
     /// An engine, and a file of eight bytes, open for writing, with its inode.
     fn rig(directory: &Path) -> (Engine, OpenFile, Arc<Inode>) {
-        let engine = Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap();
+        rig_on(directory, DriverKind::Threads)
+    }
+
+    fn rig_on(directory: &Path, driver: DriverKind) -> (Engine, OpenFile, Arc<Inode>) {
+        let engine = Engine::builder().memory(4 << 20).driver(driver).build().unwrap();
         let path = directory.join("file");
         std::fs::write(&path, [1; 8]).unwrap();
         let opened = OpenFile::open(&path, DirectIo::Preferred, Access::ReadWrite).unwrap();
@@ -691,6 +696,36 @@ mod tests {
         assert!(inode.dirty.is_unreconciled(), "nothing else could reconcile it");
         inode.dirty.lock().barrier = None;
         assert_eq!(bytes, [3, 1, 1, 1, 1, 1, 1, 1]);
+        drop(file);
+        (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
+    }
+
+    /// Goal: bytes of others in a page that could not be written show once it is. Method: own changes, so that no check finds them; the write that
+    /// reconciles the page fails once.
+    #[test]
+    fn a_page_that_could_not_be_reconciled_stays_doubtful() {
+        let directory = tempfile::tempdir().unwrap();
+        let (options, path) = (SimOptions::hostile(1), directory.path().join("file"));
+        let control = options.control.clone();
+        let (engine, opened, inode) = rig_on(directory.path(), DriverKind::Sim(options));
+        let mut form = OpenOptions::new();
+        let file = form.engine(&engine).caching(Caching::On).read(true).write(true).open(&path).unwrap();
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        file.write_all_at(&[3], 0).unwrap();
+        assert_eq!(inode.dirty.pages(), 1, "it is written to the cache alone");
+        inode.begin_changes(&opened, 1);
+        std::fs::File::options().write(true).open(&path).unwrap().write_all_at(&[9], 5).unwrap();
+        inode.drop_changed(&inode.dirty.lock(), ALL_PAGES, &mut Vec::new());
+        inode.end_changes(&opened, 1);
+        let everything = ByteRange::new(0, 1 << 40);
+        control.add_fault(FaultRange { operation: FaultOn::Writes, ..FaultRange::new(everything, 5) });
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        control.clear_faults();
+        let _reported = file.flush();
+        file.flush().unwrap();
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [3, 1, 1, 1, 1, 9, 1, 1]);
         drop(file);
         (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
     }

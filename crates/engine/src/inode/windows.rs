@@ -141,6 +141,12 @@ impl Windows {
         self.count.store(list.len(), Ordering::Release);
     }
 
+    /// Bytes that the device lacks, as far as the kernel was asked.
+    pub(crate) fn unsaved_bytes(&self) -> usize {
+        let windows = self.all();
+        windows.iter().flat_map(|window| window.unsaved().ranges.clone()).map(|range| range.len()).sum()
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Window>> {
         self.select(|_| true)
     }

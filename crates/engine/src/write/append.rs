@@ -263,12 +263,13 @@ impl Source {
             *device_length = written.end.max(*device_length);
             drop(device_length);
             inode.dirty.change(self.shared().cache.writes.dirty(), |state| {
-                // Another handle may have written to the last page since the flush.
-                inode.drop_changed(state, PageRange::covering(written), &mut dropped);
+                // Others may have appended between the old end and this. Another handle may have written to the last page since the flush.
+                let changed = ByteRange::new(inode.length_bytes().min(written.start), written.end);
+                inode.drop_changed(state, PageRange::covering(changed), &mut dropped);
                 inode.dirty.windows.write(written, bytes);
                 inode.grow(written);
                 // Pages loaded in between, up to the old end, leave as well.
-                inode.drop_changed(state, PageRange::covering(written), &mut dropped);
+                inode.drop_changed(state, PageRange::covering(changed), &mut dropped);
                 inode.dirty.note_written();
                 inode.dirty.note_change();
             });
@@ -309,5 +310,39 @@ impl Source {
     fn no_end(&self) -> Error {
         let error = io::Error::new(io::ErrorKind::NotSeekable, "a device without a length has no end");
         Error::on_file(Operation::Write, self.path(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use headwater_io::DriverKind;
+
+    use crate::api::contents::Contents;
+    use crate::{Caching, Engine, OpenOptions};
+
+    /// Goal: an append behind another one, by who bypasses the engine, shows the bytes of both. Method: the other one comes after the end was
+    /// looked at.
+    #[test]
+    fn an_append_behind_another_shows_both() {
+        let engine = Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        std::fs::write(&path, [1; 100]).unwrap();
+        let mut options = OpenOptions::new();
+        let log = options.engine(&engine).caching(Caching::On).read(true).append(true).open(&path).unwrap();
+        log.read_exact_at(&mut [0; 100], 0).unwrap();
+        let Contents::Stored(source) = &log.contents else { panic!("it is a file") };
+        let inode = source.known().unwrap();
+        let (size_lock, appender) = (source.lock_end(inode).unwrap(), source.appender.as_ref().unwrap());
+        let appended = source.change_by_kernel(inode, b"own", size_lock, || {
+            std::fs::File::options().append(true).open(&path)?.write_all(&[2; 8000])?;
+            engine.shared.driver.append_blocking(appender, b"own")
+        });
+        assert_eq!(appended.unwrap().offset_bytes, 8100);
+        let mut found = [0; 8003];
+        log.read_exact_at(&mut found, 100).unwrap();
+        assert_eq!((&found[..8000], &found[8000..]), (&[2; 8000][..], &b"own"[..]));
     }
 }

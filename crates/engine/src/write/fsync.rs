@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use headwater_core::units::{PageIndex, PageRange};
-use headwater_io::{Completion, Fsync, SyncScope, Urgency};
+use headwater_io::{Completion, Fsync, OpenFile, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::base::listeners::{calls_after, defer};
@@ -324,7 +324,7 @@ impl Source {
             let locked = self.lock_end(inode);
             self.append_group(inode, leading.close(), locked)
         });
-        before.and_then(|()| self.shared().driver.sync_blocking(&self.open, scope))
+        before.and_then(|()| self.shared().driver.sync_blocking(&self.synced_by(inode), scope))
     }
 
     /// As [`Source::sync`], for a task.
@@ -333,7 +333,7 @@ impl Source {
         let shared = self.shared();
         let Some(inode) = self.known() else {
             let synced = async {
-                let mut completion = self.submit_sync(scope)?;
+                let mut completion = self.submit_sync(self.open.clone(), scope)?;
                 std::future::poll_fn(|context| completion.poll(context)).await.result.map(|_| ())
             };
             return synced.await.map_err(|error| self.sync_error(error));
@@ -402,12 +402,18 @@ impl Source {
             }
         };
         before?;
-        leading.completion = Some(self.submit_sync(scope)?);
+        leading.completion = Some(self.submit_sync(self.synced_by(inode), scope)?);
         leading.answer().await
     }
 
-    fn submit_sync(&self, scope: SyncScope) -> io::Result<Completion> {
-        let request = Fsync { file: self.open.clone(), scope };
+    /// The file through which a group is synced: the one that writes it back, which was open before its bytes came. The kernel reports what
+    /// its own write-back could not write to those that were open then, and once it has, to none that is opened later.
+    fn synced_by(&self, inode: &Inode) -> Arc<OpenFile> {
+        inode.dirty.lock().file.clone().unwrap_or_else(|| self.open.clone())
+    }
+
+    fn submit_sync(&self, file: Arc<OpenFile>, scope: SyncScope) -> io::Result<Completion> {
+        let request = Fsync { file, scope };
         let submitted = self.shared().driver.submit(request, Urgency::Demand);
         submitted.map_err(io::Error::from)
     }

@@ -1,10 +1,11 @@
 //! Positional: the path of a write at an offset, and its checks.
 //!
-//! Owns: the checks before a write.
+//! Owns: the checks before a write, what a handle has reported.
 //! Does not own: the write into the cache (cached).
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use headwater_core::frame::PAGES_MAX;
 use headwater_core::units::PAGE_SIZE_BYTES;
@@ -13,6 +14,13 @@ use headwater_io::{FileKind, RejectReason, Route};
 use crate::base::error::{Operation, Result};
 use crate::engine::handle::{Entry, READABLE_BYTES_MAX, Source};
 use crate::write::place::Place;
+
+/// The failures and conflicts that a handle has reported.
+#[derive(Clone, Copy)]
+pub(crate) struct Reported {
+    failures: u64,
+    conflicts: u64,
+}
 
 impl Source {
     pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
@@ -67,6 +75,20 @@ impl Source {
             return Err(self.error(Operation::Write, offset_bytes, error));
         }
         self.check_end(offset_bytes, length)
+    }
+
+    /// Which failures and conflicts this handle has reported.
+    pub(crate) fn reported(&self) -> Reported {
+        Reported {
+            failures: self.reported_failures.load(Ordering::Acquire),
+            conflicts: self.reported_conflicts.load(Ordering::Acquire),
+        }
+    }
+
+    /// Has this handle report again what it has reported since, in a call whose caller did not get the report.
+    pub(crate) fn report_again(&self, before: Reported) {
+        self.reported_failures.store(before.failures, Ordering::Release);
+        self.reported_conflicts.store(before.conflicts, Ordering::Release);
     }
 
     /// Whether a file can be that long.

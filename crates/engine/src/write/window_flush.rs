@@ -101,6 +101,10 @@ async fn flush_locked_async(shared: &Shared, inode: &Inode) {
             }
         }
     }
+    drop(flush);
+    if let Err(error) = size_lock.check() {
+        inode.dirty.errseq.note(&error);
+    }
 }
 
 /// Blocks until the piece that a dropped flush left in flight has arrived. The caller holds the size lock.

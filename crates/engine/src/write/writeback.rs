@@ -338,12 +338,16 @@ pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
         // Under the locks: a change that is found from now on is another one.
         let device_length = inode.dirty.device_length();
         let state = inode.dirty.lock();
-        if !Dirty::is_doubtful(&state) || inode.dirty.errseq.count() != failures {
+        if !Dirty::is_doubtful(&state) {
             // A truncate by others may have been found since the hole was closed.
             let is_closed = matches!(hole, Ok(Hole::None)) && last_bytes(&state) <= *device_length;
             if is_closed || hole.is_err() {
                 inode.dirty.clear_unreconciled(&state);
             }
+            return;
+        }
+        if inode.dirty.errseq.count() != failures {
+            // They stay doubtful: the page leaves with the write that succeeds, and each read tries.
             return;
         }
     }

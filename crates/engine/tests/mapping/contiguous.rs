@@ -310,6 +310,7 @@ fn what_cannot_be_written_stays() {
     rig.control().add_fault(FaultRange::new(ByteRange::new(49_152, 53_248), 5));
     assert_eq!(view.sync().unwrap_err().raw_os_error(), Some(5));
     drop(view);
+    assert_eq!(rig.engine.flush().unwrap_err().raw_os_error(), Some(5));
     let mut byte = [0];
     file.read_exact_at(&mut byte, 50_000).unwrap();
     assert_eq!(byte, [0x55]);

@@ -4,11 +4,12 @@
 //! Does not own: what readahead does with limits.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use headwater::testing::profiles::{Device, Profile, StoredProfiles, TunedSetting};
-use headwater::{Engine, EngineBuilder, OpenOptions, Profiles, ReadaheadLimits};
+use headwater::{Engine, EngineBuilder, OpenOptions, Profiles, ReadaheadLimits, ReadaheadPolicy};
 use headwater_testkit::{Pattern, ScratchDir, skip, tmpfs};
 
 const LENGTH: u64 = 3 << 20;
@@ -107,6 +108,22 @@ fn what_goes_before_a_profile() {
     case.store("ext4 uuid of another disk", 64 << 10, 4);
     let engine = sized().profiles(case.at()).build().unwrap();
     assert_eq!((limits(&engine, &case.path), engine.info().profiles), (ReadaheadLimits::default(), 1));
+}
+
+/// Goal: a fixed distance beyond the limits of a file is cut to them, with a profile and without; none at all is refused when the engine is
+/// built.
+#[test]
+fn a_fixed_distance_fits_every_file() {
+    let case = Case::new();
+    case.store(&case.key().unwrap_or_default(), 64 << 10, 4);
+    for profiles in [case.at(), Profiles::Off] {
+        let fixed =
+            |pages| sized().profiles(profiles.clone()).readahead_policy(ReadaheadPolicy::Fixed(pages));
+        let engine = fixed(1 << 20).build().unwrap();
+        assert!(limits(&engine, &case.path).distance_bytes_max < 4096 << 20);
+        assert_readable(&engine, &case.path);
+        assert_eq!(fixed(0).build().unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
 }
 
 /// Goal: whatever lies where profiles should changes nothing, and no engine fails for it.

@@ -55,7 +55,7 @@ fn nothing_acknowledged_is_lost() {
         eprintln!("{tally:?}");
         assert!(tally.synced > 0 && tally.written > tally.synced, "too little happened to tell anything");
         // Beside other tests a device may be slow.
-        let most = if wanted.is_some() { Duration::from_secs(1) } else { Duration::from_secs(10) };
+        let most = if wanted.is_some() { Duration::from_secs(1) } else { Duration::from_secs(30) };
         assert!(tally.slowest < most, "a process lingers");
     });
 }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use std::thread;
 use futures_util::future::join;
 use headwater::testing::{FaultOn, FaultRange, SimOptions};
 use headwater::{Advice, ByteRange, DriverKind, Error, File, IoMode, OpenOptions, Operation};
-use headwater_testkit::{Pattern, ScratchDir, make_cold};
+use headwater_testkit::{Pattern, ScratchDir, make_cold, skip};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -265,6 +265,26 @@ fn a_failed_sync_is_for_ever() {
     // Also for who opens it when nobody had it open.
     assert!(is_latched(&bench.open("a").sync_data().unwrap_err()));
     bench.rig.assert_idle();
+}
+
+/// Goal: a failed sync is not reported of another file that has got the number of the deleted one.
+#[test]
+fn a_failed_sync_is_not_that_of_a_successor() {
+    let bench = Bench::new(15);
+    let file = bench.open("a");
+    file.write_all_at(&contents(3, 50_000), 0).unwrap();
+    file.read_exact_at(&mut [0; 50_000], 0).unwrap();
+    file.write_all_at(&contents(4, 50_000), 0).unwrap();
+    bench.rig.control().fail_syncs(EIO, 1);
+    assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(EIO));
+    let number = fs::metadata(bench.path("a")).unwrap().ino();
+    drop(file);
+    fs::remove_file(bench.path("a")).unwrap();
+    let named = (0..100).map(|round: u32| (bench.open(&round.to_string()), bench.path(&round.to_string())));
+    let mut named = named.filter(|(_, path)| fs::metadata(path).unwrap().ino() == number);
+    let Some((successor, _)) = named.next() else { return skip("no file gets the number of a deleted one") };
+    successor.write_all_at(b"bytes", 0).unwrap();
+    successor.sync_data().unwrap();
 }
 
 /// Goal: a file that cannot be written does not stop the others, though it has as much unwritten as may be; nobody is told of

@@ -38,6 +38,7 @@ mod overtaken;
 mod promises;
 mod ranges;
 mod remap;
+mod reports;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
 mod rig;
