@@ -3,7 +3,7 @@
 //! ```text
 //!   get_opts ───► open (kept) ─► conditions, range ─► stream: views of 1 MiB, read ahead ─► Bytes that share frames
 //!   get_ranges ─► open (kept) ─► sorted, merged ─► all in flight at once ─► Bytes, copied where they would pin much
-//!   head ───────► one statx
+//!   head ───────► statx, the file is not opened for reading
 //!   put, copy, rename, list, delete ─► LocalFileSystem of the same version of object_store
 //! ```
 //!
