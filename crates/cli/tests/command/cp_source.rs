@@ -20,7 +20,7 @@ use crate::{copy_command, run, text, utf8};
 fn devices_are_what_they_give() {
     let scratch = ScratchDir::on_target().unwrap();
     let at = |name: &str| scratch.path().join(name);
-    mkfifoat(CWD, &at("fifo"), 0o600.into()).unwrap();
+    mkfifoat(CWD, at("fifo"), 0o600.into()).unwrap();
     for option in ["-P", "-d"] {
         let fifo = at("fifo");
         let writer = thread::spawn(move || fs::write(fifo, "given"));
