@@ -31,6 +31,7 @@ pub mod section;
 #[allow(unsafe_code)] // what runs before `main` is in a section of its own
 pub mod standard;
 mod statistics;
+mod sum;
 pub mod syscalls;
 pub mod table;
 pub mod verdict;
@@ -48,5 +49,6 @@ pub use section::{
     Bar, Bars, Curve, Curves, Figure, HeatMap, Line, Lines, Media, Method, Section, Table, sentence,
 };
 pub use statistics::{Summary, interval};
+pub use sum::sum_of_words;
 pub use table::{Column, Shown, terminal_width};
 pub use verdict::{Comparison, Limit, Verdict};

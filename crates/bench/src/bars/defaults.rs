@@ -22,7 +22,7 @@ use clap::ValueEnum;
 use futures_util::future::try_join_all;
 use headwater::{Caching, Engine, IoMode, OpenOptions};
 use headwater_measure::cgroup::{self, MemoryCgroup};
-use headwater_measure::{Figures, Meter, child};
+use headwater_measure::{Figures, Meter, child, sum_of_words};
 use headwater_testkit::Rng;
 
 use crate::contest::{Contest, Runs};
@@ -188,7 +188,9 @@ impl Subject {
     async fn read_async(&self, length_bytes: usize, offset_bytes: u64) -> io::Result<()> {
         match self {
             Subject::Headwater(_, file) => {
-                std::hint::black_box(file.read_exact_at_async(offset_bytes, length_bytes).await?);
+                std::hint::black_box(sum_of_words(
+                    &file.read_exact_at_async(offset_bytes, length_bytes).await?,
+                ));
                 Ok(())
             }
             Subject::Std(file) => {
@@ -197,7 +199,8 @@ impl Subject {
                     let mut buffer = vec![0; length_bytes];
                     file.read_exact_at(&mut buffer, offset_bytes).map(|()| buffer)
                 };
-                std::hint::black_box(tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??);
+                let bytes = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+                std::hint::black_box(sum_of_words(&bytes));
                 Ok(())
             }
         }

@@ -3,7 +3,7 @@
 //! Owns: command lines, the tree that is hashed, that all print the same, fio's grid that `tune` is held against.
 //! Does not own: `cat` to /dev/null (`headwater bench cat`), the search of `tune` (the command's).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,17 @@ pub(super) fn cat<'a>(bench: &'a Bench<'a>) -> io::Result<Contest<'a>> {
 pub(super) fn hash_tree<'a>(bench: &'a Bench<'a>) -> io::Result<Contest<'a>> {
     let tree = bench.path("tree");
     let (files, length_bytes) = make_tree(&tree)?;
-    let theirs = [("b3sum", files.iter().map(|path| path.clone().into_os_string()).collect())];
+    let named = |first: &[&OsStr]| {
+        let first = first.iter().map(|word| (*word).to_owned());
+        first.chain(files.iter().map(|path| path.clone().into_os_string())).collect()
+    };
+    let (b3sum, sh) = (&*bench.options.b3sum, Path::new("sh"));
+    let together = ["-c", TOGETHER].map(OsStr::new).into_iter().chain([b3sum.as_os_str()]);
+    let theirs = [
+        ("b3sum", b3sum, named(&[])),
+        ("b3sum --no-mmap", b3sum, named(&["--no-mmap".as_ref()])),
+        ("b3sum --no-mmap, xargs -P", sh, named(&together.collect::<Vec<_>>())),
+    ];
     hash(bench, &tree, Hashed { files, length_bytes }, theirs)
 }
 
@@ -66,9 +76,17 @@ pub(super) fn hash_tree<'a>(bench: &'a Bench<'a>) -> io::Result<Contest<'a>> {
 pub(super) fn hash_file<'a>(bench: &'a Bench<'a>) -> io::Result<Contest<'a>> {
     let file = &bench.options.file;
     let hashed = Hashed { files: vec![file.clone()], length_bytes: file.metadata()?.len() };
-    let theirs = [("b3sum", vec![file.into()]), ("b3sum --no-mmap", vec!["--no-mmap".into(), file.into()])];
+    let b3sum = &*bench.options.b3sum;
+    let theirs = [
+        ("b3sum", b3sum, vec![file.into()]),
+        ("b3sum --no-mmap", b3sum, vec!["--no-mmap".into(), file.into()]),
+    ];
     hash(bench, file, hashed, theirs)
 }
+
+/// Several at once, as is usual for a tree; their lines in the order of the names.
+const TOGETHER: &str =
+    r#"printf '%s\0' "$@" | xargs -0 -n 200 -P "$(nproc)" "$0" --no-mmap | LC_ALL=C sort -k 2"#;
 
 struct Hashed {
     files: Vec<PathBuf>,
@@ -80,7 +98,7 @@ fn hash<'a, const RIVALS: usize>(
     bench: &'a Bench<'a>,
     path: &Path,
     hashed: Hashed,
-    rivals: [(&'static str, Vec<OsString>); RIVALS],
+    rivals: [(&'static str, &'a Path, Vec<OsString>); RIVALS],
 ) -> io::Result<Contest<'a>> {
     let (mut contest, options) = (Contest::default(), bench.options);
     if Command::new(&options.b3sum).arg("--version").output().is_err() {
@@ -90,9 +108,8 @@ fn hash<'a, const RIVALS: usize>(
     contest.note(format!("{} cold files, {} MiB", hashed.files.len(), hashed.length_bytes >> 20));
     let hashed = Rc::new(hashed);
     let ours = ["scan", "--hash", "blake3"].map(OsString::from).into_iter().chain([path.into()]);
-    let ours = ("headwater", ours.collect());
-    for (name, arguments) in [ours].into_iter().chain(rivals) {
-        let program = if name == "headwater" { &options.headwater } else { &options.b3sum };
+    let ours = ("headwater", &*options.headwater, ours.collect());
+    for (name, program, arguments) in [ours].into_iter().chain(rivals) {
         let hashed = Rc::clone(&hashed);
         contest.way(name, move || hashed.run(program, &arguments, &bench.path("lines")));
     }

@@ -141,10 +141,11 @@ fn arm<'a>(bench: &'a Bench<'a>, arm: Arm, cache: Cache) -> impl Fn() -> io::Res
     }
 }
 
-/// A round of a suite of `headwater bench` on a file. `tag` is what its rows begin with.
+/// A suite of `headwater bench` on a file. `tag` is what its rows begin with. Two rounds of it, forwards and backwards: the first row that fills
+/// the kernel's page cache after rows that do not pays for memory that the next one finds there.
 pub(super) fn suite(bench: &Bench<'_>, file: &Path, tag: &str, arguments: &[&str]) -> io::Result<Runs> {
     let mut command = Command::new(&bench.options.headwater);
-    command.arg("bench").args(arguments).args(["--rounds", "1", "--json", "--file"]).arg(file);
+    command.arg("bench").args(arguments).args(["--rounds", "2", "--json", "--file"]).arg(file);
     rows_of(&child::result::<Value>(&mut command, None)?["rows"], "id", tag)
 }
 

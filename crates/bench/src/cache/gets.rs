@@ -35,6 +35,8 @@ pub(super) fn measure<G: FnMut(u32) -> bool>(
     let mut all = Vec::new();
     for order in ORDERS {
         let keys = keys(order, options.pages);
+        // The processor's caches, and its pace, as they are in the middle of such work.
+        cell(options.seconds, 1, &keys, &prepare)?;
         let [alone, both] = [1, 2].map(|threads| cell(options.seconds, threads, &keys, &prepare));
         let (alone, both) = (alone?, both?);
         let figures = Figures::from([

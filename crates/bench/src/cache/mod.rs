@@ -86,8 +86,8 @@ enum Values {
 enum Arm {
     /// The loop and its keys alone.
     Nothing,
-    /// headwater, finding a page and pinning it.
-    HeadwaterPin,
+    /// headwater, a page in place (`File::peek`).
+    HeadwaterPeek,
     /// headwater, 8 bytes of a page.
     Headwater8,
     /// headwater, a copy of a page.
@@ -116,7 +116,9 @@ impl Arm {
     /// What the kernel's page cache has to hold of the file before.
     fn prepare(self, file: &Path) -> io::Result<()> {
         match self {
-            Arm::Headwater8 | Arm::Headwater4k | Arm::HeadwaterMany => tools::make_cold(file),
+            Arm::HeadwaterPeek | Arm::Headwater8 | Arm::Headwater4k | Arm::HeadwaterMany => {
+                tools::make_cold(file)
+            }
             Arm::Pread8 | Arm::Pread4k | Arm::Mmap8 | Arm::Mmap4k => {
                 // The first pass brings the pages in, the second marks them as used.
                 tools::make_warm(file)?;
@@ -163,12 +165,12 @@ const fn against(ours: &'static str, theirs: &'static str, at_least: f64) -> Pro
 }
 
 const PROMISES: &[Promise] = &[
-    own("cache", "headwater-pin", "cpu_ns_per_get", Limit::AtMost(45.0)),
-    against("headwater-pin", "quick-cache", 1.3),
-    against("headwater-pin", "foyer-s3fifo", 6.0),
-    against("headwater-pin", "foyer-lru", 6.0),
-    against("headwater-pin", "moka", 15.0),
-    own("cache", "headwater-pin", "scaling", Limit::AtLeast(1.8)),
+    own("cache", "headwater-peek", "cpu_ns_per_get", Limit::AtMost(45.0)),
+    against("headwater-peek", "quick-cache", 1.3),
+    against("headwater-peek", "foyer-s3fifo", 6.0),
+    against("headwater-peek", "foyer-lru", 6.0),
+    against("headwater-peek", "moka", 15.0),
+    own("cache", "headwater-peek", "scaling", Limit::AtLeast(1.8)),
     against("headwater8", "pread8", 12.0),
     against("headwater4k", "pread4k", 2.0),
     against("headwater-many", "pread4k", 2.4),
@@ -177,7 +179,7 @@ const PROMISES: &[Promise] = &[
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
     let cells = match options.arm {
         Arm::Nothing => gets::measure(options, || |_| true),
-        Arm::HeadwaterPin => ours::pin(options),
+        Arm::HeadwaterPeek => ours::peek(options),
         Arm::Headwater8 => ours::read(options, 8),
         Arm::Headwater4k => ours::read(options, PAGE_BYTES),
         Arm::HeadwaterMany => ours::read_many(options),

@@ -6,43 +6,21 @@
 use std::hint::black_box;
 use std::io;
 
-use headwater::ring::{Arena, Urgency};
-use headwater::testing::PageIndex;
-use headwater::{Engine, File, ManyRead, OpenOptions, PageRange};
-use headwater_core::frame::LoadId;
-use headwater_core::replacement::Policy;
-use headwater_io::{FilePages, Found, PageCache};
+use headwater::{Engine, File, ManyRead, OpenOptions};
 
 use super::gets::{self, Gets};
 use super::{ArmOptions, PAGE_BYTES, is_page};
 
-/// Finding and pinning pages, without reading them.
-pub(super) fn pin(options: &ArmOptions) -> io::Result<Gets> {
-    let length_bytes = options.pages as usize * PAGE_BYTES;
-    let arena =
-        Arena::new(length_bytes + length_bytes / 4 + MEMORY_BYTES_MIN as usize).map_err(io::Error::other)?;
-    let cache = PageCache::new(&arena, Policy::Clock2QPlus);
-    let file = cache.add_file()?;
-    for first in (0..options.pages).step_by(FILL_BYTES / PAGE_BYTES) {
-        load(&arena, &file, first, options.pages.min(first + (FILL_BYTES / PAGE_BYTES) as u32))?;
-    }
+/// Pages in place, which nothing reads: what a library's get gives.
+pub(super) fn peek(options: &ArmOptions) -> io::Result<Gets> {
+    let file = cached_file(options)?;
     gets::measure(options, || {
         let file = &file;
-        move |page| match file.pin(PageIndex::new(page.into()), 0..8) {
-            Found::Page(pinned) => pinned.first_use() == black_box(pinned.first_use()),
-            Found::Pending(_) | Found::Absent => false,
+        move |page| {
+            file.peek(u64::from(page) * PAGE_BYTES as u64)
+                .is_ok_and(|page| black_box(page.len()) == PAGE_BYTES)
         }
     })
-}
-
-fn load(arena: &Arena, file: &FilePages, first: u32, end: u32) -> io::Result<()> {
-    let pages = PageRange::new(PageIndex::new(first.into()), PageIndex::new(end.into()));
-    let extents = arena.allocate_run(pages.bytes().len() as usize, Urgency::Demand);
-    let extents = extents.ok_or(io::ErrorKind::OutOfMemory)?;
-    let loading = file.begin_load(pages, &extents, LoadId::new(0), pages.end);
-    let loading = loading.map_err(|obstacle| io::Error::other(format!("not loaded: {obstacle:?}")))?;
-    loading.publish(extents, pages.bytes().len() as usize);
-    Ok(())
 }
 
 /// Copies of pages, 16 of them in one call.

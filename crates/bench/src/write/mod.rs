@@ -26,7 +26,7 @@ use crate::tools;
 use clap::ValueEnum;
 
 pub(crate) use ways::{
-    FIO, beside, copy, fork, new, overwrite, random_dense, random_once, random_repeated, reread, small,
+    FIO_WRITES, beside, copy, fork, new, overwrite, random_dense, random_once, random_repeated, reread, small,
 };
 
 /// One arm, in a process of its own.

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use headwater::{ByteRange, IoMode, OpenOptions, Residency};
-use headwater_measure::Figures;
+use headwater_measure::{Figures, sum_of_words};
 
 use super::target::{engine, timed};
 use super::{ArmOptions, Side, Work};
@@ -117,13 +117,6 @@ impl Kept {
 
 fn first_word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
-}
-
-/// Of every byte, and cheap: processors add several words at once.
-fn sum_of_words(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks();
-    assert!(rest.is_empty(), "pages consist of words");
-    words.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
 /// As many as a file copy or a parser asks for.

@@ -39,22 +39,22 @@ fn sequential<'a>(bench: &'a Bench<'a>, prepare: fn(&Path) -> io::Result<()>) ->
         let arm = file.arm(Work::Sequential, side);
         contest.way(name, move || prepare(&arm.file).and_then(|()| arm.run()));
     }
-    contest.optional(FIO, move || {
-        prepare(&file.path)?;
-        let size = format!("--size={}M", file.mib);
-        let arguments = ["--rw=write", "--bs=1M", "--iodepth=32", "--end_fsync=1", &size];
-        let figures = tools::fio_writing(&file.path, &arguments)?;
-        // All that can be said of what fio writes; our own arms check every byte.
-        let found_bytes = std::fs::metadata(&file.path)?.len();
-        if found_bytes == file.mib << 20 {
-            return Ok(figures);
-        }
-        Err(io::Error::other(format!(
-            "{} has {found_bytes} bytes, not {} MiB",
-            file.path.display(),
-            file.mib
-        )))
-    });
+    for (name, depth) in FIO_WRITES {
+        let file = file.clone();
+        contest.optional(name, move || {
+            prepare(&file.path)?;
+            let size = format!("--size={}M", file.mib);
+            let arguments = ["--rw=write", "--bs=1M", depth, "--mem=mmaphuge", "--end_fsync=1", &size];
+            let figures = tools::fio_writing(&file.path, &arguments)?;
+            // All that can be said of what fio writes; our own arms check every byte.
+            let found_bytes = std::fs::metadata(&file.path)?.len();
+            if found_bytes == file.mib << 20 {
+                return Ok(figures);
+            }
+            let (path, mib) = (file.path.display(), file.mib);
+            Err(io::Error::other(format!("{path} has {found_bytes} bytes, not {mib} MiB")))
+        });
+    }
     Ok(contest)
 }
 
@@ -192,6 +192,7 @@ pub(crate) fn copy<'a>(bench: &'a Bench<'a>) -> Outcome<'a> {
 }
 
 /// A file of a group.
+#[derive(Clone)]
 struct Target {
     path: PathBuf,
     mib: u64,
@@ -254,8 +255,12 @@ fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
-/// The row whose rate is the limit of the device.
-pub(crate) const FIO: &str = "fio 1M x 32 writing";
+/// The rows of which the fastest is the limit of the device.
+pub(crate) const FIO_WRITES: [(&str, &str); 3] = [
+    ("fio 1M x 32 writing", "--iodepth=32"),
+    ("fio 1M x 8 writing", "--iodepth=8"),
+    ("fio 1M x 1 writing", "--iodepth=1"),
+];
 
 /// As much as a busy database writes, and far less than a thread could.
 const PACE: u32 = 50_000;

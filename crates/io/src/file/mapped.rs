@@ -67,6 +67,22 @@ impl MappedFile {
         })
     }
 
+    /// The words of 8 bytes of a range, combined by exclusive or: those in its whole pieces of 64 bytes that lie within the mapping. Faults pages
+    /// in; ends with SIGBUS as [`MappedFile::sum_of_pages`] does.
+    pub fn sum_of_words(&self, offset_bytes: u64, length: usize) -> u64 {
+        let start = usize::try_from(offset_bytes).map_or(self.length_bytes, |at| at.min(self.length_bytes));
+        let end = start.saturating_add(length).min(self.length_bytes);
+        let mut sums = [0_u64; 8];
+        for at in (start..end).step_by(64).take_while(|at| at + 64 <= end) {
+            // SAFETY: the 64 bytes lie within the mapping; the read is volatile, so a concurrent change is only another value, and an
+            // array of bytes needs no alignment.
+            let line: [u8; 64] = unsafe { self.base.add(at).cast().read_volatile() };
+            let (words, _) = line.as_chunks::<8>();
+            sums.iter_mut().zip(words).for_each(|(sum, word)| *sum ^= u64::from_le_bytes(*word));
+        }
+        sums.iter().fold(0, |sum, part| sum ^ part)
+    }
+
     /// Copies bytes from `offset_bytes` on into `buffer`, and returns how many there are before the end of the mapping.
     /// Faults pages in; ends with SIGBUS as [`MappedFile::sum_of_pages`] does.
     pub fn copy_at(&self, buffer: &mut [u8], offset_bytes: u64) -> usize {
@@ -137,6 +153,9 @@ mod tests {
             assert_eq!(mapped.copy_at(&mut buffer, offset), length, "at {offset}");
             let start = offset.min(9000) as usize;
             assert_eq!(buffer[..length], bytes[start..start + length], "at {offset}");
+            let (words, _) = buffer[..length / 64 * 64].as_chunks();
+            let sum = words.iter().fold(0, |sum, word| sum ^ u64::from_le_bytes(*word));
+            assert_eq!(mapped.sum_of_words(offset, 4096), sum, "at {offset}");
         }
     }
 

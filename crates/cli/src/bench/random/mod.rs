@@ -514,9 +514,10 @@ fn methods(fio: &[String; 2]) -> Vec<Method> {
         Method::new(
             "All rows",
             "A process for each row and round, in a memory cgroup of its own where that is possible. The file is made cold \
-             before; rows go forwards and backwards in turn; places are the same for all rows of a round. The first word of \
-             every page is compared with what was written when the file was made here, and 64 pages with the file itself in \
-             any case. Latencies are from before a read to after it, in one clock reading a read.",
+             before; rows go forwards and backwards in turn; places are the same for all rows of a round. Every row uses all \
+             of a page, whose words it combines, where the page lies. The first word of every page is compared with what was \
+             written when the file was made here, and 64 pages with the file itself in any case. Latencies are from before a \
+             read to after it, in one clock reading a read.",
         ),
         Method::new(
             "Rows with a cache",

@@ -15,7 +15,7 @@ use headwater::{Caching, Engine, IoMode};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_measure::affinity::Affinity;
 use headwater_measure::process::{device_read_bytes, peak_rss_kib};
-use headwater_measure::{Latencies, Meter, cgroup, crew};
+use headwater_measure::{Latencies, Meter, cgroup, crew, sum_of_words};
 use serde::{Deserialize, Serialize};
 
 use super::tasks::{Task, give_way, run_all};
@@ -89,7 +89,7 @@ fn buffered(run: Run) -> io::Result<Measured> {
         let file = &file;
         move |offset_bytes| {
             file.read_exact_at(&mut buffer, offset_bytes)?;
-            Ok(first_word(&buffer))
+            Ok(used(&buffer))
         }
     })
 }
@@ -103,11 +103,11 @@ fn mapped(run: Run, advice: MapAdvice) -> io::Result<Measured> {
         std::hint::black_box(mapped.sum_of_pages());
     }
     run.threads(|| {
-        let mut buffer = vec![0; PAGE_BYTES];
-        let mapped = &mapped;
+        let (mut first, mapped) = ([0; 8], &mapped);
         move |offset_bytes| {
-            mapped.copy_at(&mut buffer, offset_bytes);
-            Ok(first_word(&buffer))
+            std::hint::black_box(mapped.sum_of_words(offset_bytes, PAGE_BYTES));
+            mapped.copy_at(&mut first, offset_bytes);
+            Ok(u64::from_le_bytes(first))
         }
     })
 }
@@ -121,7 +121,7 @@ fn direct(run: Run) -> io::Result<Measured> {
         move |offset_bytes| {
             let buffer = &mut room[lead..lead + PAGE_BYTES];
             file.read_exact_at(buffer, offset_bytes)?;
-            Ok(first_word(buffer))
+            Ok(used(buffer))
         }
     })
 }
@@ -151,14 +151,14 @@ fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measure
             let file = &file;
             move |offset_bytes| {
                 file.read_exact_at(&mut buffer, offset_bytes)?;
-                Ok(first_word(&buffer))
+                Ok(used(&buffer))
             }
         }),
         Way::HeadwaterViews => run.threads(|| {
             let file = &file;
             move |offset_bytes| {
                 let view = file.view(offset_bytes, PAGE_BYTES)?;
-                Ok(view.chunks().next().map_or(0, first_word))
+                Ok(view.chunks().next().map_or(0, used))
             }
         }),
         _ => run.tasks(&file),
@@ -182,7 +182,7 @@ impl Measured {
 }
 
 impl Run {
-    /// Reads with threads, each with what `reader` makes for it: reads a page and returns the first word of it.
+    /// Reads with threads, each with what `reader` makes for it: reads a page, uses all of it, and returns its first word.
     fn threads<R: FnMut(u64) -> io::Result<u64> + Send>(
         self,
         mut reader: impl FnMut() -> R,
@@ -217,7 +217,7 @@ impl Run {
             let view = &view;
             move |offset_bytes| {
                 view.read(offset_bytes, &mut buffer)?;
-                Ok(first_word(&buffer))
+                Ok(used(&buffer))
             }
         })
     }
@@ -230,7 +230,7 @@ impl Run {
                 worker.start();
                 while worker.goes_on() {
                     let bytes = file.read_exact_at_async(worker.offset_bytes, PAGE_BYTES).await?;
-                    worker.took(first_word(&bytes))?;
+                    worker.took(used(&bytes))?;
                     if worker.latencies.count().is_multiple_of(READS_BEFORE_GIVING_WAY) {
                         give_way().await;
                         worker.last = Instant::now();
@@ -243,7 +243,7 @@ impl Run {
         let mut buffer = vec![0; PAGE_BYTES];
         self.check(|offset_bytes| {
             file.read_exact_at(&mut buffer, offset_bytes)?;
-            Ok(first_word(&buffer))
+            Ok(used(&buffer))
         })?;
         Ok(measured)
     }
@@ -340,8 +340,10 @@ impl Worker {
     }
 }
 
-fn first_word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(*bytes.first_chunk().expect("a read has a page"))
+/// Uses a page as a program does that wants all of it, wherever it lies, and returns its first word.
+fn used(page: &[u8]) -> u64 {
+    std::hint::black_box(sum_of_words(page));
+    u64::from_le_bytes(*page.first_chunk().expect("a read has a page"))
 }
 
 /// What is in the file: what it was filled with when it was made here, or the user's own.

@@ -111,7 +111,7 @@ impl Clock {
 enum Opened {
     Kernel(File),
     Direct(File),
-    Mapped(File),
+    Mapped(MappedFile),
     Headwater(Engine, headwater::File, Taking),
     Device(Ring),
 }
@@ -129,7 +129,10 @@ impl Opened {
         Ok(match way {
             Way::Buffered => Opened::Kernel(File::open(INPUT)?),
             Way::Direct => Opened::Direct(input::direct(OpenOptions::new().read(true))?),
-            Way::Mapped => Opened::Mapped(File::open(INPUT)?),
+            Way::Mapped => {
+                let file = File::open(INPUT)?;
+                Opened::Mapped(MappedFile::map(file.as_fd(), arguments.bytes, MapAdvice::Normal)?)
+            }
             Way::Headwater | Way::View => {
                 let engine = arguments.engine.builder().build()?;
                 let file = headwater::OpenOptions::new().engine(&engine).open(INPUT)?;
@@ -154,7 +157,7 @@ impl Opened {
             Opened::Direct(file) => {
                 tally.take_all(&mut block()?, |buffer, offset| file.read_at(buffer, offset))
             }
-            Opened::Mapped(file) => mapped(tally, file),
+            Opened::Mapped(mapping) => mapped(tally, mapping),
             Opened::Headwater(_, file, Taking::Copied) if work.is_raw() => {
                 tally.take_copies(&mut file.reader(), &mut vec![0; BLOCK_BYTES])
             }
@@ -169,14 +172,13 @@ impl Opened {
     }
 }
 
-fn mapped(tally: &mut Tally, file: &File) -> io::Result<()> {
-    let mapped = MappedFile::map(file.as_fd(), tally.end_bytes, MapAdvice::Normal)?;
+fn mapped(tally: &mut Tally, mapping: &MappedFile) -> io::Result<()> {
     loop {
         let mut firsts = 0;
         let end_bytes = tally.end_bytes.min(tally.position_bytes + BUFFERED_BYTES as u64);
         for offset in (tally.position_bytes..end_bytes).step_by(PAGE_BYTES) {
             let mut first = [0];
-            mapped.copy_at(&mut first, offset);
+            mapping.copy_at(&mut first, offset);
             firsts += u64::from(first[0]);
         }
         if tally.count(end_bytes - tally.position_bytes, firsts).is_break() {
