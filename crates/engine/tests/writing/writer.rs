@@ -279,7 +279,9 @@ fn an_item_behind_a_flush_that_was_given_up() {
         assert!(SinkExt::<bytes::Bytes>::poll_ready_unpin(&mut writer, context).is_ready());
         let is_left = SinkExt::<bytes::Bytes>::poll_flush_unpin(&mut writer, context).is_pending();
         Sink::start_send(std::pin::Pin::new(&mut writer), vec![9; 100_000].into()).unwrap();
-        block_on(truncate).unwrap();
+        if is_pending {
+            block_on(truncate).unwrap();
+        }
         block_on(SinkExt::<bytes::Bytes>::close(&mut writer)).unwrap();
         let mut found = vec![0; 100_005];
         file.read_exact_at(&mut found, BEHIND).unwrap();
