@@ -53,7 +53,7 @@ use destination::{Destination, Replace, Unfinished, must_settle, sync_directory_
 use entry::Entry;
 use failure::{Failure, Side};
 use kernel_copy::{Bytes, copy_by_kernel, through_kernel};
-use links::{FileId, Links, id};
+use links::{FileId, Links, check_same, id};
 use pipeline::Pipeline;
 use progress::Progress;
 use tree::Walk;
@@ -545,14 +545,6 @@ impl Source<'_> {
         let metadata = File::from(descriptor).metadata().map_err(failed)?;
         let length_bytes = open.length_bytes().map_err(failed)?;
         Ok(Source { path, open: Arc::new(open), metadata, length_bytes })
-    }
-}
-
-/// Refuses what came to be at a path after it was looked at, such as a symbolic link that leads elsewhere.
-fn check_same(path: &Path, looked: Option<&Metadata>, opened: &Metadata) -> Result<(), String> {
-    match looked.is_none_or(|looked| id(looked) == id(opened)) {
-        true => Ok(()),
-        false => Err(format!("failed to copy {}: another file has taken its place", path.maybe_quote())),
     }
 }
 

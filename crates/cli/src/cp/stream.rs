@@ -17,8 +17,9 @@ use os_display::Quotable;
 use super::destination::{Destination, must_settle};
 use super::failure::{Failure, Side};
 use super::kernel_copy::COPY_BYTES;
+use super::links::check_same;
 use super::progress::Progress;
-use super::{Copier, Reflink, Sparse, attributes, check_same, room, runs};
+use super::{Copier, Reflink, Sparse, attributes, room, runs};
 
 /// Copies what `path` gives, to its end. Blocks, also for another process to open the other end of a FIFO.
 pub(super) fn copy(

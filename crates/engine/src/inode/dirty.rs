@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) dirty: DirtyPages,
     /// Open for writing, as long as there are dirty pages.
     pub(crate) file: Option<Arc<OpenFile>>,
+    /// When pages that may be stale could not be written, so that they still may.
+    pub(crate) reconcile_failed_at: Option<Instant>,
     pub(crate) in_flight: BTreeMap<u64, Arc<PageWrite>>,
     /// Pages beside which no direct write begins: bytes there wait for a buffered write, or are in one that is not in `in_flight`.
     pub(crate) claims: Vec<PageRange>,

@@ -154,7 +154,7 @@ impl GroupSync {
         }
     }
 
-    /// Forgets a sync that lost its leader: its answer concerns nobody any more.
+    /// Forgets a sync that lost its leader: its answer concerns no caller any more.
     pub(crate) fn forget(&self) {
         let left_behind = self.lock().left_behind.take();
         drop(left_behind);

@@ -322,7 +322,7 @@ mod tests {
     use crate::api::contents::Contents;
     use crate::{Caching, Engine, OpenOptions};
 
-    /// Goal: an append behind another one, by who bypasses the engine, shows the bytes of both. Method: the other one comes after the end was
+    /// Goal: an append behind another one, past the engine, shows the bytes of both. Method: the other one comes after the end was
     /// looked at.
     #[test]
     fn an_append_behind_another_shows_both() {

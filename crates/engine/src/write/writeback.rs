@@ -314,10 +314,13 @@ fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -
 }
 
 /// Called when others have changed the file while pages were dirty. Writes those dirty in part, and waits for them and for
-/// earlier writes in flight: these pages may be stale, and leave when they are written. Where others have truncated the file in
+/// earlier writes in flight: these pages may be stale, and leave when they are written; tried again a second after it failed. Where others have truncated the file in
 /// front of dirty pages, extends the device up to these again. Needs no size lock from the caller. Failures are noted in the
 /// file's errseq.
 pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
+    if files::has_failed_just_now(shared, inode.dirty.lock().reconcile_failed_at) {
+        return;
+    }
     let hole = close_hole(shared, inode);
     if let Err(error) = &hole {
         inode.dirty.errseq.note(error);
@@ -337,8 +340,9 @@ pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
         writes.iter().for_each(|write| shared.cache.writes.wait(write));
         // Under the locks: a change that is found from now on is another one.
         let device_length = inode.dirty.device_length();
-        let state = inode.dirty.lock();
+        let mut state = inode.dirty.lock();
         if !Dirty::is_doubtful(&state) {
+            state.reconcile_failed_at = None;
             // A truncate by others may have been found since the hole was closed.
             let is_closed = matches!(hole, Ok(Hole::None)) && last_bytes(&state) <= *device_length;
             if is_closed || hole.is_err() {
@@ -347,7 +351,8 @@ pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
             return;
         }
         if inode.dirty.errseq.count() != failures {
-            // They stay doubtful: the page leaves with the write that succeeds, and each read tries.
+            // They stay doubtful, and leave with the write that succeeds. Not every read waits for a device that fails.
+            state.reconcile_failed_at = Some(shared.driver.now());
             return;
         }
     }

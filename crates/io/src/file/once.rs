@@ -220,7 +220,16 @@ mod tests {
     fn cold_file(directory: &Path) -> Option<OpenFile> {
         let path = directory.join("file");
         fs::write(&path, contents()).unwrap();
-        make_cold(&File::open(&path).unwrap()).unwrap();
+        let written = File::open(&path).unwrap();
+        // A page that the kernel works with stays for a moment.
+        for _ in 0..100 {
+            make_cold(&written).unwrap();
+            let whole = ByteRange::new(0, LENGTH as u64);
+            if resident_pages(written.as_fd(), whole).is_none_or(|pages| pages == 0) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let file = OpenFile::open(&path, DirectIo::Preferred, Access::Read).unwrap();
         file.direct.as_ref().is_some_and(|direct| !direct.is_opened()).then_some(file)
     }

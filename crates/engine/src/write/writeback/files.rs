@@ -26,8 +26,8 @@ use crate::inode::{ALL_PAGES, Inode};
 /// Begins writeback of all files but those that failed just now, or are held up. Where a background thread does this, files of servers are
 /// left to it. Returns the number of pages.
 pub(crate) fn begin_any(shared: &Shared) -> u64 {
-    let (files, now) = (shared.cache.writes.dirty_files(), shared.driver.now());
-    let is_failing = |failed_at| has_passed(failed_at, RETRY_AGE, now) == Some(false);
+    let files = shared.cache.writes.dirty_files();
+    let is_failing = |failed_at| has_failed_just_now(shared, failed_at);
     let is_left = |file: &OpenFile| shared.background.is_present() && file.may_not_answer();
     files
         .iter()
@@ -44,7 +44,7 @@ pub(crate) fn begin_old(shared: &Arc<Shared>) {
     for inode in shared.cache.writes.dirty_files() {
         let Some(Candidate { file, dirty_since, failed_at }) = Candidate::of(&inode) else { continue };
         let is_old = has_passed(dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();
-        if !is_old || has_passed(failed_at, RETRY_AGE, now) == Some(false) {
+        if !is_old || has_failed_just_now(shared, failed_at) {
             continue;
         }
         if shared.background.is_present() && file.may_not_answer() {
@@ -172,6 +172,11 @@ const THREADS_MAX: usize = 64;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Whether `since`, if set, is at least `age` ago.
+/// Whether something failed so short ago that it is not tried again.
+pub(super) fn has_failed_just_now(shared: &Shared, failed_at: Option<Instant>) -> bool {
+    has_passed(failed_at, RETRY_AGE, shared.driver.now()) == Some(false)
+}
+
 fn has_passed(since: Option<Instant>, age: Duration, now: Instant) -> Option<bool> {
     since.map(|since| now.saturating_duration_since(since) >= age)
 }
