@@ -184,8 +184,12 @@ impl Arena {
         self.shared.growth.refuse();
     }
 
-    /// Whether there are wholly free chunks, such as [`Arena::release`] leaves where a ring or the system keeps their memory.
+    /// Whether there are wholly free chunks, such as [`Arena::release`] leaves where a ring or the system keeps their memory. None
+    /// in a forked child.
     pub fn has_free_chunks(&self) -> bool {
+        if !self.is_here() {
+            return false;
+        }
         let mut state = self.shared.lock();
         let found = state.buddy.retire();
         found.map(|index| state.buddy.restore(index)).is_some()
