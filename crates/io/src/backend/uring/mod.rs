@@ -213,10 +213,10 @@ impl Uring {
         self.shared.plugs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Submits staged entries. There may be none, if the queue had no place for readahead.
+    /// Submits staged entries, now or with others of their burst. There may be none, if the queue had no place for readahead.
     pub(crate) fn unplug(&self) {
         self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
-        self.shared.flush_staged();
+        self.shared.submit_staged();
     }
 
     /// Submits staged entries and blocks until the request is done.

@@ -47,6 +47,14 @@ impl Shared {
         self.submitters.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The same for entries that are written already, which count as those of one task.
+    pub(super) fn submit_staged(&self) {
+        let staged = self.staged();
+        if staged > 0 && !self.leaves_to_burst(1, staged) {
+            self.flush(staged);
+        }
+    }
+
     /// Writes entries into the submission queue, and submits them whenever it is full. Returns how many are in it now.
     pub(super) fn push(&self, ids: &[SlotId]) -> usize {
         let (written, staged) = self.write(ids);
