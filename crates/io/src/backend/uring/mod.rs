@@ -15,7 +15,8 @@
 //!
 //! Tasks that are woken together submit again nearly together (a *burst*). Each writes its request into the ring, and the last
 //! one enters the kernel for all. In case one of them does something else instead, the *attendant* that woke them enters after
-//! it has let the tasks run (reactor) or after [`BURST_LIMIT`] (driver thread).
+//! it has let the tasks run (reactor) or after [`BURST_LIMIT`] (driver thread). A task that was woken alone leaves its request to the
+//! driver thread while the device is busy: that thread enters again with the next completion, and after [`LOOK`] at the latest.
 //!
 //! Owns: the ring, the driver thread, the lead, bursts.
 //! Does not own: request state and memory (slots), how a ring is built (setup), a pass over the completions (reaping).
@@ -105,6 +106,8 @@ pub(crate) struct Shared {
     /// Completions that named no attempt under way.
     unmatched: AtomicU64,
     attended: AtomicBool,
+    /// Whether the driver thread has the lead.
+    attendant_leads: AtomicBool,
     stopping: AtomicBool,
     #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
     faults: OnceLock<faults::Faults>,
@@ -186,6 +189,7 @@ impl Uring {
             enters: AtomicU64::new(0),
             unmatched: AtomicU64::new(0),
             attended: AtomicBool::new(false),
+            attendant_leads: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
             faults: OnceLock::new(),

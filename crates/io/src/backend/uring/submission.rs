@@ -41,7 +41,7 @@ impl Shared {
     pub(super) fn start(&self, ids: &[SlotId]) {
         self.submitters.fetch_add(1, Ordering::Relaxed);
         let staged = self.push(ids);
-        if !self.leaves_to_burst(ids.len(), staged) {
+        if !self.leaves_to_others(ids.len(), staged) {
             self.flush(staged);
         }
         self.submitters.fetch_sub(1, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Shared {
     /// The same for entries that are written already, which count as those of one task.
     pub(super) fn submit_staged(&self) {
         let staged = self.staged();
-        if staged > 0 && !self.leaves_to_burst(1, staged) {
+        if staged > 0 && !self.leaves_to_others(1, staged) {
             self.flush(staged);
         }
     }
@@ -116,16 +116,19 @@ impl Shared {
         self.burst.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a task that was woken with this one will submit its entry.
-    pub(super) fn leaves_to_burst(&self, count: usize, staged: usize) -> bool {
-        if !self.in_burst() {
-            return false;
-        }
+    /// Whether another thread or task will submit these entries soon: one of the tasks that were woken with this one, or the driver
+    /// thread, which enters the kernel again with the next completion.
+    pub(super) fn leaves_to_others(&self, count: usize, staged: usize) -> bool {
         // Acquire and release: the task that ends the burst sees the entries of all tasks in it.
-        let left = self.burst.fetch_sub(count as isize, Ordering::AcqRel) - count as isize;
+        let expects_more =
+            self.in_burst() && self.burst.fetch_sub(count as isize, Ordering::AcqRel) > count as isize;
         // The busier the device is, the longer an entry can wait.
         let in_kernel = self.slots.in_flight().saturating_sub(staged);
-        left > 0 && staged < (STAGED_MIN + in_kernel / 2).min(STAGED_MAX)
+        if expects_more {
+            return staged < (STAGED_MIN + in_kernel / 2).min(STAGED_MAX);
+        }
+        let comes_soon = in_kernel >= BUSY_MIN && self.attendant_leads.load(Ordering::Relaxed);
+        comes_soon && staged <= in_kernel / STAGED_DIVISOR
     }
 
     /// Ends the burst that an attendant began, and submits its entries.
@@ -330,6 +333,13 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// system calls each, always 8 made 76.0 at 0.19, always 2 made 83.9 at 0.5, always 16 made 71.1.
 const STAGED_MIN: usize = 6;
 const STAGED_MAX: usize = 16;
+
+/// With so many requests in the kernel a completion comes soon, and the driver thread leads: it submits the entries that accumulate until
+/// then, up to this fraction. For the thread whose tasks read, a system call less; for the device, a queue that stays as long.
+/// Cached random reads of 4 KiB over 2.5 times the memory, 20 tasks on one thread: 61.8 thousand a second at 18.4 us of processor time,
+/// 53.7 at 20.9 where each task submitted by itself (medians of three).
+pub(super) const BUSY_MIN: usize = 8;
+const STAGED_DIVISOR: usize = 4;
 
 /// Whether the kernel may take later what it does not take now.
 fn is_shortage(error: &io::Error) -> bool {

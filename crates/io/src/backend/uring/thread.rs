@@ -118,7 +118,11 @@ impl Shared {
         let in_burst = self.in_burst();
         let limit = if in_burst { BURST_LIMIT } else { LOOK };
         let attendant = Reaper::Attendant(Attendant::THREAD);
-        let seen = self.reap(self.lead_after_others(), attendant, limit, WaitsIdle::No);
+        let lead = self.lead_after_others();
+        // What tasks leave from here on is submitted by this pass, by the next, or when another thread turns out to lead by then.
+        self.attendant_leads.store(true, Ordering::Relaxed);
+        let seen = self.reap(lead, attendant, limit, WaitsIdle::No);
+        self.attendant_leads.store(false, Ordering::Relaxed);
         if in_burst && !seen {
             self.end_burst();
         }
@@ -145,11 +149,56 @@ const THREAD_STACK_BYTES: usize = 256 << 10;
 
 #[cfg(all(test, not(headwater_loom)))]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::faults::{Enter, Faults};
+    use super::super::submission::BUSY_MIN;
     use super::super::tests::ring_of;
     use super::*;
     use crate::memory::arena::Urgency;
     use crate::request::Request;
+    use crate::request::slot_table::SlotId;
     use crate::request::slots::Slots;
+
+    /// Goal: an entry that a task leaves to the driver thread is submitted although no request completes. Method: the completions of
+    /// as many requests as make a ring busy are kept back.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's rings
+    fn a_lone_entry_waits_for_no_completion() {
+        let slots = Arc::new(Slots::new(BUSY_MIN as u32 + 2));
+        let Some(uring) = ring_of(&slots, 16, 32) else { return };
+        let (shared, held) = (&uring.shared, Arc::new(AtomicBool::new(true)));
+        let (is_held, mut kept) = (held.clone(), Vec::new());
+        uring.inject(Faults::new(Enter::Waits, move |shown| {
+            kept.append(shown);
+            if !is_held.load(Ordering::SeqCst) {
+                shown.append(&mut kept);
+            }
+        }));
+        let begin = || slots.begin(Request::Nop, Urgency::Demand).unwrap().id;
+        let mut ids: Vec<SlotId> = (0..=BUSY_MIN).map(|_| begin()).collect();
+        ids.iter().for_each(|&id| uring.start(&[id]));
+        assert!(!shared.has_staged(), "no thread leads");
+        uring.attend_task();
+        headwater_testkit::watched("the lead", || {
+            while !shared.leaves_to_others(1, 1) {
+                thread::yield_now();
+            }
+        });
+        ids.push(begin());
+        uring.start(&ids[BUSY_MIN + 1..]);
+        headwater_testkit::watched("the entry", || {
+            while shared.has_staged() {
+                thread::yield_now();
+            }
+        });
+        held.store(false, Ordering::SeqCst);
+        for id in ids {
+            uring.wait(id);
+            // SAFETY: this thread began it and is its owner.
+            unsafe { slots.take(id) }.unwrap().result.unwrap();
+        }
+    }
 
     /// Goal: an entry that a task leaves to others of its burst is submitted, although a thread that waits for long has the lead. Method: a
     /// thread that never gives up the lead, and a burst of two tasks, of which one submits.
