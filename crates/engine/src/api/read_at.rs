@@ -188,6 +188,9 @@ impl Source {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
+        if let Some(bytes) = self.read_once_async(range).await {
+            return Ok(bytes);
+        }
         let Some(inode) = self.inode_for(range) else { return self.read_device_async(range).await };
         let bytes = self.read_cached_async(inode, range).await?;
         inode.after_read(ByteRange::at(range.start, bytes.len() as u64));

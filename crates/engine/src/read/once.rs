@@ -12,8 +12,9 @@
 //! Does not own: when a file is entered (`handle`), which files were read before (`inode::table`).
 //! Hot path: one system call where the page cache has the file and those before it, no allocation.
 
-use headwater_core::units::PAGE_BYTES;
-use headwater_io::{Access, Urgency};
+use bytes::Bytes;
+use headwater_core::units::{ByteRange, PAGE_BYTES};
+use headwater_io::{Access, Finished, Urgency};
 
 use crate::engine::frames;
 use crate::engine::handle::Source;
@@ -21,20 +22,35 @@ use crate::engine::handle::Source;
 impl Source {
     /// Reads the file into `buffer`, from its beginning. `None` if the cache has to; errors are left to that read.
     pub(crate) fn read_once(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        let length = self.length_at_first_read(offset_bytes, buffer.len())?;
+        self.copy_whole(buffer, length).or_else(|| self.read_whole(buffer, length))
+    }
+
+    /// The same for a task.
+    pub(crate) async fn read_once_async(&self, range: ByteRange) -> Option<Bytes> {
+        let length =
+            self.length_at_first_read(range.start, range.len() as usize).filter(|&length| length > 0)?;
+        let read = ByteRange::new(0, self.bytes_to_read(length) as u64);
+        let mut frame = frames::allocate(self.shared(), read.len() as usize, Urgency::Demand)?;
+        let files = &self.shared().cache.warm_files;
+        if self.open.copy_first_at_once(&mut frame, length, files) == Some(length) {
+            return Some(self.lend(frame, 0..length));
+        }
+        let Finished { mut extents, result, .. } = self.transfer(read, frame).await.ok()?;
+        (result.ok()? == length).then_some(())?;
+        Some(self.lend(extents.pop()?, 0..length))
+    }
+
+    /// The length of the file, if a read of so many bytes is the first one, and takes all of it.
+    fn length_at_first_read(&self, offset_bytes: u64, wanted_bytes: usize) -> Option<usize> {
         if self.entered().is_some() || self.access != Access::Read {
             return None;
         }
         let opened = self.open.opened();
         let length = usize::try_from(opened.stamp.length_bytes).ok()?;
         let inodes = &self.shared().cache.inodes;
-        if offset_bytes > 0
-            || buffer.len() < length
-            || inodes.find(opened.key).is_some()
-            || inodes.was_read(opened.key)
-        {
-            return None;
-        }
-        self.copy_whole(buffer, length).or_else(|| self.read_whole(buffer, length))
+        let is_whole = offset_bytes == 0 && wanted_bytes >= length;
+        (is_whole && inodes.find(opened.key).is_none() && !inodes.was_read(opened.key)).then_some(length)
     }
 
     /// All of the file from the kernel's page cache.
@@ -44,9 +60,7 @@ impl Source {
 
     /// All of the file from its device, if it is as long as it was.
     fn read_whole(&self, buffer: &mut [u8], length: usize) -> Option<usize> {
-        // A byte more, so that the end shows.
-        let unit_bytes = (self.offset_alignment().get() as usize).max(PAGE_BYTES);
-        let wanted_bytes = (length + 1).next_multiple_of(unit_bytes);
+        let wanted_bytes = self.bytes_to_read(length);
         let mut frame = frames::allocate(self.shared(), wanted_bytes, Urgency::Demand)?;
         let read = self.shared().driver.read_direct_first(&self.open, &mut frame[..wanted_bytes]);
         // A read that stops within a page met the end of the file, or an error. The length tells which.
@@ -55,5 +69,11 @@ impl Source {
         }
         buffer[..length].copy_from_slice(&frame[..length]);
         Some(length)
+    }
+
+    /// A byte more than the file has, so that its end shows, in whole units of the device.
+    fn bytes_to_read(&self, length: usize) -> usize {
+        let unit_bytes = (self.offset_alignment().get() as usize).max(PAGE_BYTES);
+        (length + 1).next_multiple_of(unit_bytes)
     }
 }

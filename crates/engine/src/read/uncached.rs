@@ -221,7 +221,7 @@ impl Source {
         Ok(self.lend(extent, used))
     }
 
-    async fn transfer(&self, range: ByteRange, extent: Extent) -> Result<Finished> {
+    pub(crate) async fn transfer(&self, range: ByteRange, extent: Extent) -> Result<Finished> {
         let request = Transfer {
             direction: headwater_io::Direction::Read,
             file: self.open.clone(),

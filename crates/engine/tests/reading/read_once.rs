@@ -6,10 +6,32 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use headwater::{IoMode, OpenOptions};
-use headwater_testkit::with_seed;
+use headwater::{File, IoMode, OpenOptions};
+use headwater_testkit::{block_on, with_seed};
 
 use crate::rig::{Scratch, rigs};
+
+/// The caller that reads.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Thread,
+    Task,
+}
+
+impl Way {
+    /// A read from the beginning of the file.
+    fn read(self, file: &File, length: usize) -> Vec<u8> {
+        match self {
+            Way::Thread => {
+                let mut buffer = vec![0; length];
+                let read_bytes = file.read_at(&mut buffer, 0).unwrap();
+                buffer.truncate(read_bytes);
+                buffer
+            }
+            Way::Task => block_on(file.read_at_async(0, length)).unwrap().to_vec(),
+        }
+    }
+}
 
 /// Goal: the first read of all of a file, and those that follow, give its bytes and its end. Method: lengths around pages, cold and warm, buffers that are longer, on every driver.
 #[test]
@@ -25,13 +47,15 @@ fn every_read_gives_the_file() {
                     } else {
                         fs::read(scratch.path()).unwrap();
                     }
-                    let file = rig.open(&scratch.path(), IoMode::Auto);
-                    let mut buffer = vec![0; length as usize + beyond];
-                    for _ in 0..3 {
-                        assert_eq!(file.read_at(&mut buffer, 0).unwrap() as u64, length, "{}", rig.name());
-                        scratch.check(0, &buffer[..length as usize]);
+                    for way in [Way::Thread, Way::Task] {
+                        let file = rig.open(&scratch.path(), IoMode::Auto);
+                        for _ in 0..3 {
+                            let bytes = way.read(&file, length as usize + beyond);
+                            assert_eq!(bytes.len() as u64, length, "{}", rig.name());
+                            scratch.check(0, &bytes);
+                        }
+                        assert_eq!(file.read_at(&mut [0; 8], length).unwrap(), 0);
                     }
-                    assert_eq!(file.read_at(&mut buffer, length).unwrap(), 0);
                 }
                 rig.assert_idle();
             }
@@ -43,21 +67,48 @@ fn every_read_gives_the_file() {
 #[test]
 fn a_file_read_once_is_not_cached() {
     with_seed("read_once::a_file_read_once_is_not_cached", |seed| {
-        for rig in rigs(seed) {
-            let scratch = Scratch::new(seed, 30_000);
-            scratch.make_cold();
-            let mut buffer = vec![0; 65_536];
-            let file = rig.open(&scratch.path(), IoMode::Auto);
-            let pages = || rig.engine.stats().cache.resident_pages;
-            if !file.is_direct() {
-                continue;
+        for way in [Way::Thread, Way::Task] {
+            for rig in rigs(seed) {
+                let scratch = Scratch::new(seed, 30_000);
+                scratch.make_cold();
+                let file = rig.open(&scratch.path(), IoMode::Auto);
+                let pages = || rig.engine.stats().cache.resident_pages;
+                if !file.is_direct() {
+                    continue;
+                }
+                assert_eq!(way.read(&file, 65_536).len(), 30_000);
+                drop(file);
+                assert_eq!(pages(), 0, "{way:?}, {}", rig.name());
+                let file = rig.open(&scratch.path(), IoMode::Auto);
+                assert_eq!(way.read(&file, 65_536).len(), 30_000);
+                assert_eq!(pages(), 8, "{way:?}, {}", rig.name());
             }
-            assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 30_000);
-            drop(file);
-            assert_eq!(pages(), 0, "{}", rig.name());
-            let file = rig.open(&scratch.path(), IoMode::Auto);
-            assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 30_000);
-            assert_eq!(pages(), 8, "{}", rig.name());
+        }
+    });
+}
+
+/// Goal: what other programs append after the opening is read, and the end is where it is then. Method: within the last page and beyond
+/// it, cold and warm.
+#[test]
+fn a_file_that_grew_is_read_to_its_end() {
+    with_seed("read_once::a_file_that_grew_is_read_to_its_end", |seed| {
+        for (way, is_cold) in
+            [(Way::Thread, true), (Way::Thread, false), (Way::Task, true), (Way::Task, false)]
+        {
+            for rig in rigs(seed) {
+                for more_bytes in [1, 5_000] {
+                    let scratch = Scratch::new(seed, 10_000);
+                    let file = rig.open(&scratch.path(), IoMode::Auto);
+                    let mut expected = fs::read(scratch.path()).unwrap();
+                    expected.resize(10_000 + more_bytes, 7);
+                    let stranger = fs::OpenOptions::new().write(true).open(scratch.path()).unwrap();
+                    stranger.write_all_at(&expected[10_000..], 10_000).unwrap();
+                    if is_cold {
+                        scratch.make_cold();
+                    }
+                    assert!(way.read(&file, 65_536) == expected, "{way:?}, {}", rig.name());
+                }
+            }
         }
     });
 }

@@ -142,6 +142,20 @@ impl OpenFile {
         read
     }
 
+    /// The same for a task, which must not wait for the device: what leaves the page cache meanwhile counts as absent.
+    pub fn copy_first_at_once(&self, buffer: &mut [u8], length: usize, files: &WarmFiles) -> Option<usize> {
+        let is_whole = |read_bytes: &usize| *read_bytes >= length;
+        let is_there = || match resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64)) {
+            Some(pages) => pages >= (length as u64).div_ceil(PAGE_SIZE_BYTES),
+            None => false,
+        };
+        let read = (files.are_likely() || is_there())
+            .then(|| preadv2(&self.ordinary, &mut [IoSliceMut::new(buffer)], 0, ReadWriteFlags::NOWAIT));
+        let read = read.and_then(Result::ok).filter(is_whole);
+        files.learn(read.map_or(Residency::None, |_| Residency::Whole));
+        read
+    }
+
     /// One direct read from the beginning of the file, into aligned memory. If nothing has used the file's descriptors yet, the ordinary
     /// one has `O_DIRECT` during this read, and transfers of other threads wait for its end.
     ///
