@@ -41,7 +41,7 @@ impl Source {
         Some(self.lend(extents.pop()?, 0..length))
     }
 
-    /// The length of the file, if a read of so many bytes is the first one, and takes all of it.
+    /// The length of the file, if a read of `wanted_bytes` is the first one, and takes all of it.
     fn length_at_first_read(&self, offset_bytes: u64, wanted_bytes: usize) -> Option<usize> {
         if self.entered().is_some() || self.access != Access::Read {
             return None;

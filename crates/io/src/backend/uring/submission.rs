@@ -334,7 +334,7 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(200);
 const STAGED_MIN: usize = 6;
 const STAGED_MAX: usize = 16;
 
-/// With so many requests in the kernel a completion comes soon, and the driver thread leads: it submits the entries that accumulate until
+/// With as many requests in the kernel a completion comes soon. A driver thread that leads submits the entries that accumulate until
 /// then, up to this fraction. For the thread whose tasks read, a system call less; for the device, a queue that stays as long.
 /// Cached random reads of 4 KiB over 2.5 times the memory, 20 tasks on one thread: 61.8 thousand a second at 18.4 us of processor time,
 /// 53.7 at 20.9 where each task submitted by itself (medians of three).
