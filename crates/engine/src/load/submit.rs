@@ -56,11 +56,13 @@ struct Refused;
 type Started = Result<(), Refused>;
 
 impl Starter<'_> {
-    /// Submits the missing pages of each planned read, in order, with one system call. Does not wait for the device, except that
+    /// Submits the missing pages of each planned read, in order, with one system call at the most. Does not wait for the device, except that
     /// a thread executes a single small demand by itself.
     pub(crate) fn start_all(&self, plan: &[PlannedRead]) {
         let _deferral = defer();
         let mut runs = self.missing(plan).into_iter();
+        let is_awaited =
+            self.caller == Caller::Task && runs.as_slice().iter().any(|run| run.purpose() == Purpose::Demand);
         let is_lone = runs.len() == 1 && self.caller == Caller::Thread;
         let alone = if is_lone { Alone::Yes } else { Alone::No };
         let mut plug = self.source.shared().driver.plug();
@@ -75,6 +77,9 @@ impl Starter<'_> {
         runs.for_each(|run| {
             self.source.shared().cache.loads.complete(self.inode, &run.ids, ReadResult::Refused)
         });
+        if is_awaited {
+            plug.flush_before_poll();
+        }
         plan.iter().filter_map(|read| read.mark).for_each(|mark| self.inode.pages.mark(mark));
     }
 

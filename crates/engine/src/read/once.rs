@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   not entered, not read before? ─► the kernel's page cache has all ─► copied
-//!                                 └► one direct read into a frame ─► copied       changed meanwhile, an error ─► the cache
+//!                                 └► one direct read into a frame ─► copied; lent to a task       changed meanwhile, an error ─► the cache
 //! ```
 //!
 //! Many files are opened, read once and closed. Such a read leaves nothing behind: no inode, no page. From the second read on, the
@@ -10,14 +10,15 @@
 //!
 //! Owns: this read.
 //! Does not own: when a file is entered (`handle`), which files were read before (`inode::table`).
-//! Hot path: one system call where the page cache has the file and those before it, no allocation.
+//! Hot path: one system call where the page cache has the file and those before it; no allocation in a thread.
 
 use bytes::Bytes;
-use headwater_core::units::{ByteRange, PAGE_BYTES};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_io::{Access, Finished, Urgency};
 
 use crate::engine::frames;
 use crate::engine::handle::Source;
+use crate::read::cached::let_others_run;
 
 impl Source {
     /// Reads the file into `buffer`, from its beginning. `None` if the cache has to; errors are left to that read.
@@ -30,15 +31,23 @@ impl Source {
     pub(crate) async fn read_once_async(&self, range: ByteRange) -> Option<Bytes> {
         let length =
             self.length_at_first_read(range.start, range.len() as usize).filter(|&length| length > 0)?;
-        let read = ByteRange::new(0, self.bytes_to_read(length) as u64);
-        let mut frame = frames::allocate(self.shared(), read.len() as usize, Urgency::Demand)?;
+        // A frame that the file fills would be twice as long for a byte more, that shows the end.
+        let shows_end = !length.is_multiple_of(self.unit_bytes()) || range.len() == length as u64;
+        let is_at_end = || shows_end || self.open.length_bytes().is_ok_and(|now| now == length as u64);
+        let read = ByteRange::new(0, length.next_multiple_of(self.unit_bytes()) as u64);
+        // Larger frames than a page only where they are plentiful: a task that is not polled keeps its own.
+        let urgency = if read.len() > PAGE_SIZE_BYTES { Urgency::Readahead } else { Urgency::Demand };
+        let mut frame = frames::allocate(self.shared(), read.len() as usize, urgency)?;
         let files = &self.shared().cache.warm_files;
         if self.open.copy_first_at_once(&mut frame, length, files) == Some(length) {
-            return Some(self.lend(frame, 0..length));
+            let is_whole = is_at_end();
+            let_others_run(length).await;
+            return is_whole.then(|| self.lend(frame, 0..length));
         }
-        let Finished { mut extents, result, .. } = self.transfer(read, frame).await.ok()?;
-        (result.ok()? == length).then_some(())?;
-        Some(self.lend(extents.pop()?, 0..length))
+        let Finished { mut extents, result, stopped_by, .. } = self.transfer(read, frame).await.ok()?;
+        let is_whole = result.ok()? == length && stopped_by.is_none() && is_at_end();
+        let frame = extents.pop()?;
+        is_whole.then(|| self.lend(frame, 0..length))
     }
 
     /// The length of the file, if a read of `wanted_bytes` is the first one, and takes all of it.
@@ -60,7 +69,8 @@ impl Source {
 
     /// All of the file from its device, if it is as long as it was.
     fn read_whole(&self, buffer: &mut [u8], length: usize) -> Option<usize> {
-        let wanted_bytes = self.bytes_to_read(length);
+        // A byte more, so that the end shows.
+        let wanted_bytes = (length + 1).next_multiple_of(self.unit_bytes());
         let mut frame = frames::allocate(self.shared(), wanted_bytes, Urgency::Demand)?;
         let read = self.shared().driver.read_direct_first(&self.open, &mut frame[..wanted_bytes]);
         // A read that stops within a page met the end of the file, or an error. The length tells which.
@@ -71,9 +81,8 @@ impl Source {
         Some(length)
     }
 
-    /// A byte more than the file has, so that its end shows, in whole units of the device.
-    fn bytes_to_read(&self, length: usize) -> usize {
-        let unit_bytes = (self.offset_alignment().get() as usize).max(PAGE_BYTES);
-        (length + 1).next_multiple_of(unit_bytes)
+    /// What is read at a time at the least.
+    fn unit_bytes(&self) -> usize {
+        (self.offset_alignment().get() as usize).max(PAGE_BYTES)
     }
 }

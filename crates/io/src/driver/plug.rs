@@ -85,9 +85,18 @@ impl<'a> Plug<'a> {
 
     /// Submits the staged requests to the kernel.
     pub fn flush(&mut self) {
-        // Requests that the parent staged are for the parent to submit.
-        let queues = self.queues.drain(..).filter(|queue| !queue.is_forked());
-        queues.for_each(|queue| queue.unplug());
+        self.drain().for_each(|queue| queue.unplug());
+    }
+
+    /// The same for a task that polls one of them before it does anything else: they may be submitted together with those of tasks that
+    /// were woken with it, some 100 us later at the most. If the task polls none, they may be submitted much later.
+    pub fn flush_before_poll(&mut self) {
+        self.drain().for_each(|queue| queue.unplug_for_task());
+    }
+
+    /// Requests that the parent staged are for the parent to submit.
+    fn drain(&mut self) -> impl Iterator<Item = Arc<Queue>> {
+        self.queues.drain(..).filter(|queue| !queue.is_forked())
     }
 }
 

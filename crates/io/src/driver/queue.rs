@@ -138,6 +138,13 @@ impl Queue {
         }
     }
 
+    /// The same for a task that waits for one of the requests next.
+    pub(crate) fn unplug_for_task(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.unplug_for_task();
+        }
+    }
+
     /// Blocks until the request is done.
     pub(crate) fn wait(&self, id: SlotId) {
         match &self.backend {

@@ -115,6 +115,7 @@ impl OpenFile {
     /// `files` are warm, else two; some more where the kernel does not report what it holds.
     pub fn copy_first(&self, buffer: &mut [u8], length: usize, files: &WarmFiles) -> Option<usize> {
         let is_whole = |read_bytes: &usize| *read_bytes >= length;
+        let room_bytes = buffer.len();
         // Another thread may be in `read_direct_first`: the descriptor then has `O_DIRECT`, and refuses unaligned reads with an error,
         // after which the caller takes another way.
         if files.are_likely() {
@@ -123,7 +124,7 @@ impl OpenFile {
             if let Ok(read_bytes) = read
                 && is_whole(&read_bytes)
             {
-                return Some(read_bytes);
+                return self.ends_behind(read_bytes, room_bytes).then_some(read_bytes);
             }
             files.learn(Residency::None);
             // The kernel has begun to read what it lacked: a direct read would do that a second time.
@@ -135,7 +136,11 @@ impl OpenFile {
         let read = match resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64)) {
             Some(pages) if pages < pages_wanted => None,
             Some(_) => self.ordinary.read_at(buffer, 0).ok(),
-            None => self.read_if_resident(buffer, 0).ok().flatten(),
+            None => self
+                .read_if_resident(buffer, 0)
+                .ok()
+                .flatten()
+                .filter(|&read| self.ends_behind(read, room_bytes)),
         };
         let read = read.filter(is_whole);
         files.learn(read.map_or(Residency::None, |_| Residency::Whole));
@@ -144,16 +149,30 @@ impl OpenFile {
 
     /// The same for a task, which must not wait for the device: what leaves the page cache meanwhile counts as absent.
     pub fn copy_first_at_once(&self, buffer: &mut [u8], length: usize, files: &WarmFiles) -> Option<usize> {
-        let is_whole = |read_bytes: &usize| *read_bytes >= length;
-        let is_there = || match resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64)) {
-            Some(pages) => pages >= (length as u64).div_ceil(PAGE_SIZE_BYTES),
-            None => false,
-        };
-        let read = (files.are_likely() || is_there())
-            .then(|| preadv2(&self.ordinary, &mut [IoSliceMut::new(buffer)], 0, ReadWriteFlags::NOWAIT));
-        let read = read.and_then(Result::ok).filter(is_whole);
+        let room_bytes = buffer.len();
+        let is_whole =
+            |read_bytes: &usize| *read_bytes >= length && self.ends_behind(*read_bytes, room_bytes);
+        if !files.are_likely() {
+            match resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64)) {
+                Some(pages) if pages < (length as u64).div_ceil(PAGE_SIZE_BYTES) => {
+                    files.learn(Residency::None);
+                    return None;
+                }
+                Some(_) => {}
+                None => return self.read_if_resident(buffer, 0).ok().flatten().filter(is_whole),
+            }
+        }
+        let read = preadv2(&self.ordinary, &mut [IoSliceMut::new(buffer)], 0, ReadWriteFlags::NOWAIT);
+        let read = read.ok().filter(is_whole);
         files.learn(read.map_or(Residency::None, |_| Residency::Whole));
         read
+    }
+
+    /// Whether a read of `read_bytes` from the beginning, which did not wait and had room for more, ended where the file does now. Within a
+    /// page it did: at the end of one, the next may be absent.
+    fn ends_behind(&self, read_bytes: usize, room_bytes: usize) -> bool {
+        let may_be_cut = read_bytes < room_bytes && read_bytes.is_multiple_of(PAGE_BYTES);
+        !may_be_cut || self.length_bytes().is_ok_and(|length_bytes| length_bytes <= read_bytes as u64)
     }
 
     /// One direct read from the beginning of the file, into aligned memory. If nothing has used the file's descriptors yet, the ordinary

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   start ─► SQE, under `submission` ─┬─ alone ──────────────────► io_uring_enter
-//!                                     └─ one of a burst of tasks ─► submitted by the last of them, or by the attendant
+//!                                     └─ one of a burst of tasks, or on a busy device ─► submitted by the last of them, or by the attendant
 //!   wait ─┬─ my request is done ─────────────────────────────► take it, hand the lead to a follower
 //!         ├─ no leader: lead ─► drain CQ, else io_uring_enter(wait 1) ─► drain ─► wake owners ─┐
 //!         └─ a leader: follow ─► park until done or made leader ◄──────────────────────────────┘
@@ -15,8 +15,8 @@
 //!
 //! Tasks that are woken together submit again nearly together (a *burst*). Each writes its request into the ring, and the last
 //! one enters the kernel for all. In case one of them does something else instead, the *attendant* that woke them enters after
-//! it has let the tasks run (reactor) or after [`BURST_LIMIT`] (driver thread). A task that was woken alone leaves its request to the
-//! driver thread while the device is busy: that thread enters again with the next completion, and after [`LOOK`] at the latest.
+//! it has let the tasks run (reactor) or after [`BURST_LIMIT`] (driver thread). While many requests are in the kernel and complete one
+//! after the other, the driver thread enters as often, and tasks leave their requests to it, for [`BURST_LIMIT`] at the most.
 //!
 //! Owns: the ring, the driver thread, the lead, bursts.
 //! Does not own: request state and memory (slots), how a ring is built (setup), a pass over the completions (reaping).
@@ -106,7 +106,7 @@ pub(crate) struct Shared {
     /// Completions that named no attempt under way.
     unmatched: AtomicU64,
     attended: AtomicBool,
-    /// Whether the driver thread has the lead.
+    /// Whether the driver thread has the lead, and enters the kernel again within [`BURST_LIMIT`].
     attendant_leads: AtomicBool,
     stopping: AtomicBool,
     #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
@@ -202,7 +202,7 @@ impl Uring {
         })
     }
 
-    /// Submits requests to the kernel, now or with others of their burst.
+    /// Submits requests to the kernel, now or with others.
     pub(crate) fn start(&self, ids: &[SlotId]) {
         self.shared.start(ids);
     }
@@ -217,8 +217,14 @@ impl Uring {
         self.shared.plugs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Submits staged entries, now or with others of their burst. There may be none, if the queue had no place for readahead.
+    /// Submits staged entries. There may be none, if the queue had no place for readahead.
     pub(crate) fn unplug(&self) {
+        self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
+        self.shared.flush_staged();
+    }
+
+    /// The same for a task that waits for one of them next: others may submit them.
+    pub(crate) fn unplug_for_task(&self) {
         self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
         self.shared.submit_staged();
     }
@@ -440,6 +446,10 @@ pub(crate) struct DrivenLocally(Arc<Shared>);
 impl Drop for DrivenLocally {
     fn drop(&mut self) {
         self.0.driven_locally.fetch_sub(1, Ordering::Relaxed);
+        // What its tasks left to their burst, this loop submits no more.
+        if self.0.in_burst() && !self.0.is_foreign() && self.0.mark.is_here() {
+            self.0.end_burst();
+        }
     }
 }
 

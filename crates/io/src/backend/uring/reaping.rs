@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 use super::faults;
+use super::submission::{SHORTAGE_PAUSE, is_shortage};
 use super::{Attendant, DevicePolling, Reaper, Shared, WAIT, WaitsIdle, entry};
 use crate::request::attempt::Verdict;
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
@@ -44,8 +45,12 @@ impl Shared {
         self.drain_ready(&mut harvest);
         if harvest.seen == 0 && (waits_idle == WaitsIdle::Yes || self.slots.in_flight() > 0) {
             // An error here (EINTR, EBUSY, ETIME) means that there may be nothing; the caller looks and comes again.
-            let _ = self.enter(1, limit);
+            let entered = self.enter(1, limit);
             self.drain_ready(&mut harvest);
+            if harvest.seen == 0 && entered.is_err_and(|error| is_shortage(&error)) {
+                // Entries that were left to this thread are not taken for the moment.
+                std::thread::sleep(SHORTAGE_PAUSE);
+            }
         }
         self.finish_pass(lead, &mut harvest, reaper);
         harvest.seen > 0
@@ -115,6 +120,7 @@ impl Shared {
         if harvest.seen == 0 {
             return;
         }
+        self.attendant_leads.store(false, Ordering::Relaxed);
         let next = self.release_lead(lead, harvest);
         let staged = if next.is_empty() { 0 } else { self.push(&next) };
         // Once: should the kernel be short of memory, the owners are woken before it is entered again.
@@ -122,11 +128,15 @@ impl Shared {
         if let Reaper::Attendant(attendant) = reaper {
             let waiters = &harvest.completed.waiters;
             let tasks = waiters.iter().filter(|waiter| matches!(waiter, Waiter::Task(_))).count();
-            // A lone task submits at once.
+            // A lone task is not expected to wait for others.
             let before = self.burst.load(Ordering::Relaxed).clamp(0, TOGETHER as isize);
             let burst = if before + tasks as isize > 1 { before + tasks as isize } else { 0 };
             self.burst_attendant.store(attendant.0, Ordering::Relaxed);
             self.burst.store(burst, Ordering::Release);
+            if before > 0 && burst == 0 {
+                // What was left to the burst that ends here.
+                self.flush_staged();
+            }
         }
         self.slots.wake_owners(&mut harvest.completed);
         if is_left {

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use super::stalls::LOOK;
-use super::submission::LOOK_AGAIN;
+use super::submission::{BUSY_MIN, LOOK_AGAIN};
 use super::{Attendant, BURST_LIMIT, Reaper, Shared, WaitsIdle};
 use crate::sync::{lock, unpoisoned};
 use crate::system::signals::spawn;
@@ -71,9 +71,10 @@ impl DriverThread {
 impl Shared {
     /// The driver thread: leads while requests are in flight and `attend` was called, else parks.
     fn drive(&self) {
+        let mut has_seen = false;
         loop {
             if self.slots.in_flight() > 0 {
-                self.lead_for_tasks();
+                has_seen = self.lead_for_tasks(has_seen);
                 continue;
             }
             if self.stopping.load(Ordering::SeqCst) {
@@ -114,19 +115,23 @@ impl Shared {
         self.look_for_tasks();
     }
 
-    fn lead_for_tasks(&self) {
+    /// `has_seen`: the pass before saw completions. Returns whether this one did.
+    fn lead_for_tasks(&self, has_seen: bool) -> bool {
         let in_burst = self.in_burst();
-        let limit = if in_burst { BURST_LIMIT } else { LOOK };
+        // Where completions are rare, or wait for what need not come, nothing is left to this thread.
+        let takes_entries = has_seen && self.slots.in_flight() >= BUSY_MIN;
+        let limit = if in_burst || takes_entries { BURST_LIMIT } else { LOOK };
         let attendant = Reaper::Attendant(Attendant::THREAD);
         let lead = self.lead_after_others();
         // What tasks leave from here on is submitted by this pass, by the next, or when another thread turns out to lead by then.
-        self.attendant_leads.store(true, Ordering::Relaxed);
+        self.attendant_leads.store(takes_entries, Ordering::Relaxed);
         let seen = self.reap(lead, attendant, limit, WaitsIdle::No);
         self.attendant_leads.store(false, Ordering::Relaxed);
         if in_burst && !seen {
             self.end_burst();
         }
         self.look_for_tasks();
+        seen
     }
 
     /// Blocks while another thread leads, which may wait in the kernel for long, and does not submit what a burst has left meanwhile.
@@ -152,7 +157,6 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::super::faults::{Enter, Faults};
-    use super::super::submission::BUSY_MIN;
     use super::super::tests::ring_of;
     use super::*;
     use crate::memory::arena::Urgency;
@@ -160,8 +164,8 @@ mod tests {
     use crate::request::slot_table::SlotId;
     use crate::request::slots::Slots;
 
-    /// Goal: an entry that a task leaves to the driver thread is submitted although no request completes. Method: the completions of
-    /// as many requests as make a ring busy are kept back.
+    /// Goal: an entry that a task leaves to the driver thread is submitted although no request completes, and nothing is left to a thread
+    /// that sees no completions. Method: the completions of as many requests as make a ring busy are kept back.
     #[test]
     #[cfg_attr(miri, ignore)] // needs the kernel's rings
     fn a_lone_entry_waits_for_no_completion() {
@@ -180,8 +184,8 @@ mod tests {
         ids.iter().for_each(|&id| uring.start(&[id]));
         assert!(!shared.has_staged(), "no thread leads");
         uring.attend_task();
-        headwater_testkit::watched("the lead", || {
-            while !shared.leaves_to_others(1, 1) {
+        headwater_testkit::watched("the thread's passes", || {
+            while !shared.attendant_leads.swap(true, Ordering::Relaxed) || !shared.leaves_to_others(1, 1) {
                 thread::yield_now();
             }
         });
@@ -189,6 +193,11 @@ mod tests {
         uring.start(&ids[BUSY_MIN + 1..]);
         headwater_testkit::watched("the entry", || {
             while shared.has_staged() {
+                thread::yield_now();
+            }
+        });
+        headwater_testkit::watched("the thread's next pass", || {
+            while shared.leaves_to_others(1, 1) {
                 thread::yield_now();
             }
         });
