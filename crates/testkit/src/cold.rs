@@ -23,10 +23,18 @@ use rustix::fs::{Advice, fadvise, major, minor};
 /// # Errors
 /// What syncing or `posix_fadvise(2)` reports.
 pub fn make_cold(file: &File) -> io::Result<()> {
+    make_cold_from(file, 0)
+}
+
+/// The same for what lies from `offset_bytes` on, which is the beginning of a page.
+///
+/// # Errors
+/// As [`make_cold`].
+pub fn make_cold_from(file: &File, offset_bytes: u64) -> io::Result<()> {
     // The advice skips dirty pages, hence the sync before it.
     file.sync_all()?;
     // No length means to the end of the file.
-    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+    Ok(fadvise(file, offset_bytes, None, Advice::DontNeed)?)
 }
 
 /// How far the kernel reads ahead on the device of a file, bytes; `None` if it does not tell.

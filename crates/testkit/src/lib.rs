@@ -52,7 +52,7 @@ mod waiting;
 mod write_log;
 
 pub use cgroups::{MemoryCgroup, enter_cgroup};
-pub use cold::{again_if_dropped, kernel_readahead_bytes, let_age, make_cold};
+pub use cold::{again_if_dropped, kernel_readahead_bytes, let_age, make_cold, make_cold_from};
 pub use crash::{CrashEvent, CrashEventKind, CrashImages};
 pub use forbid_nameless::forbid_nameless_files;
 pub use forbid_uring::{

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 use headwater::{File, IoMode, OpenOptions};
-use headwater_testkit::{block_on, with_seed};
+use headwater_testkit::{block_on, make_cold_from, with_seed};
 
 use crate::rig::{Rig, Scratch, rigs};
 
@@ -88,7 +88,7 @@ fn a_file_read_once_is_not_cached() {
 }
 
 /// Goal: what other programs append after the opening is read, and the end is where it is then. Method: within the last page and beyond
-/// it, and a hole, which the page cache lacks; cold, warm, and after enough warm files that the next is expected to be warm.
+/// it; cold, and with all but what was appended in the page cache, after enough warm files that the next is expected to be warm.
 #[test]
 fn a_file_that_grew_is_read_to_its_end() {
     with_seed("read_once::a_file_that_grew_is_read_to_its_end", |seed| {
@@ -102,12 +102,10 @@ fn a_file_that_grew_is_read_to_its_end() {
                         }
                         let file = rig.open(&scratch.path(), IoMode::Auto);
                         let mut expected = fs::read(scratch.path()).unwrap();
-                        expected.resize(expected.len() + more_bytes, 0);
+                        expected.resize(expected.len() + more_bytes, 7);
                         let stranger = fs::OpenOptions::new().write(true).open(scratch.path()).unwrap();
-                        stranger.set_len(expected.len() as u64).unwrap();
-                        if is_cold {
-                            scratch.make_cold();
-                        }
+                        stranger.write_all_at(&expected[length as usize..], length).unwrap();
+                        make_cold_from(&stranger, if is_cold { 0 } else { 8192 }).unwrap();
                         let bytes = way.read(&file, 65_536);
                         assert!(bytes == expected, "{way:?}, {}: {} bytes", rig.name(), bytes.len());
                     }

@@ -85,7 +85,8 @@ mod tests {
             wait_for_child(shell("dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null; exit 3")).unwrap();
         assert_eq!((ended.status.code(), ended.status.signal()), (Some(3), None));
         assert!(ended.peak_resident_bytes >= 64 << 20, "{ended:?}");
-        assert!(ended.system_time > Duration::ZERO, "{ended:?}");
+        // A clock that ticks some hundred times a second decides which of the two it was.
+        assert!(ended.user_time + ended.system_time > Duration::ZERO, "{ended:?}");
         assert!(children_cpu_time() - before >= ended.user_time + ended.system_time, "{ended:?}");
     }
 
