@@ -43,8 +43,8 @@ enum State {
 }
 
 impl Driver {
-    /// Makes a system call with the caller's own descriptor and buffers. It starts at once if there is a place in the queue; else it
-    /// waits in order. Never blocks. Refused calls are ready at once, with the error of
+    /// Makes a system call with the caller's own descriptor and buffers. It starts if there is a place in the queue, at once or
+    /// with those of tasks that were woken together; else it waits in order. Never blocks. Refused calls are ready at once, with the error of
     /// [`Rejected::kind`].
     ///
     /// # Panics

@@ -41,7 +41,7 @@ pub struct Completion {
 }
 
 impl Driver {
-    /// Accepts a request. It starts at once if there is a place in the queue; else it waits in order, unless it is
+    /// Accepts a request. It starts if there is a place in the queue, at once or with those of tasks that were woken together; else it waits in order, unless it is
     /// readahead. Never blocks. Readahead leaves places to demand.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ impl Completion {
     }
 
     /// Whether the request is done, or its result was taken. No syscall, except to collect deferred completions of a local ring, and
-    /// to submit entries left to a burst.
+    /// to submit entries left to others.
     pub fn is_done(&self) -> bool {
         if self.taken {
             // The slot may hold another request by now.

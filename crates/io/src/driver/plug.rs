@@ -1,7 +1,7 @@
 //! Plug: requests and calls that are submitted together, and waited for one by one.
 //!
 //! ```text
-//!   Driver::plug ────► Plug: submits at once when dropped ──► Completion or Calling each
+//!   Driver::plug ────► Plug: submits when dropped ──► Completion or Calling each
 //! ```
 //!
 //! Owns: which queues have requests that are staged.
