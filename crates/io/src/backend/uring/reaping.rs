@@ -17,7 +17,6 @@ use smallvec::SmallVec;
 
 #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 use super::faults;
-use super::submission::{SHORTAGE_PAUSE, is_shortage};
 use super::{Attendant, DevicePolling, Reaper, Shared, WAIT, WaitsIdle, entry};
 use crate::request::attempt::Verdict;
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
@@ -47,9 +46,8 @@ impl Shared {
             // An error here (EINTR, EBUSY, ETIME) means that there may be nothing; the caller looks and comes again.
             let entered = self.enter(1, limit);
             self.drain_ready(&mut harvest);
-            if harvest.seen == 0 && entered.is_err_and(|error| is_shortage(&error)) {
-                // Entries that were left to this thread are not taken for the moment.
-                std::thread::sleep(SHORTAGE_PAUSE);
+            if let (0, Err(error)) = (harvest.seen, entered) {
+                self.pause_if_short(&error);
             }
         }
         self.finish_pass(lead, &mut harvest, reaper);

@@ -214,6 +214,13 @@ impl Shared {
         }
     }
 
+    /// Entries that were left to this thread are perhaps not taken for the moment: it tries again a little later.
+    pub(super) fn pause_if_short(&self, error: &io::Error) {
+        if is_shortage(error) && self.has_staged() {
+            std::thread::sleep(SHORTAGE_PAUSE);
+        }
+    }
+
     /// Reaps ready completions unless another thread leads. Returns the requests to start, which the caller submits.
     fn make_room(&self) -> SlotIds {
         let Some(lead) = self.try_lead() else {
@@ -342,7 +349,7 @@ pub(super) const BUSY_MIN: usize = 8;
 const STAGED_DIVISOR: usize = 4;
 
 /// Whether the kernel may take later what it does not take now.
-pub(super) fn is_shortage(error: &io::Error) -> bool {
+fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
 
@@ -351,4 +358,4 @@ pub(super) fn is_shortage(error: &io::Error) -> bool {
 const SUBMIT_ATTEMPTS: usize = 64;
 
 /// Short against the time in which a system finds memory.
-pub(super) const SHORTAGE_PAUSE: Duration = Duration::from_micros(200);
+const SHORTAGE_PAUSE: Duration = Duration::from_micros(200);
