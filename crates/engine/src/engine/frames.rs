@@ -45,6 +45,13 @@ pub(crate) fn for_pages(shared: &Shared, bytes: usize, purpose: Purpose) -> Opti
     shared.arena.allocate_run(bytes, urgency)
 }
 
+/// As many bytes are going to be read in order.
+pub(crate) fn expect(shared: &Shared, bytes: u64) {
+    if bytes >= LONG_BYTES_MIN {
+        shared.arena.expect_much();
+    }
+}
+
 /// One extent for a read around the cache; evicts pages if need be.
 pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extent> {
     note_growth(shared);
@@ -152,6 +159,9 @@ const UNCACHED_BYTES_MAX: usize = 16 << 20;
 
 /// With a quarter, other readers keep most of the memory.
 const DEMAND_DIVISOR: u64 = 4;
+
+/// What takes some milliseconds to read, against some 0.1 ms for a huge page.
+const LONG_BYTES_MIN: u64 = 16 << 20;
 
 /// Longest run in one request, read or written: 1 MiB, beyond which devices get no faster.
 pub(crate) const RUN_PAGES_MAX: u64 = 256;

@@ -16,8 +16,7 @@
 //! reports; I10 bytes beyond the end never show.
 //! Blocking: `step` does not wait for the device, but on file systems without non-blocking reads the copy of a resident extent
 //! may be slow.
-//! Hot path: no system call, copy or allocation while the current extent has bytes (the coarse clock is read); one submission for
-//! each extent.
+//! Hot path: no system call, copy or allocation while the current extent has bytes (the coarse clock is read); a submission an extent.
 
 mod extents;
 mod overtaken;
@@ -135,6 +134,7 @@ impl ReadStream {
     }
 
     fn with_policy(source: &Arc<Source>, policy: SequentialStream, range: ByteRange) -> ReadStream {
+        frames::expect(source.shared(), range.clip(source.open().opened().stamp.length_bytes).len());
         ReadStream {
             source: source.clone(),
             policy,

@@ -99,6 +99,8 @@ struct State {
     chunks_mapped: usize,
     /// The first chunk is in small pages, most of which were never touched.
     is_first_sparse: bool,
+    /// The first chunk is not to be.
+    is_much_expected: bool,
     /// Chunks that a thread is putting memory behind right now; they count against the budget.
     chunks_growing: usize,
     /// Given back to the system so far.

@@ -229,7 +229,8 @@ impl Arena {
     /// Puts one chunk into circulation, with the lock released while the system is called; the growing count keeps others
     /// inside the budget meanwhile.
     pub(super) fn grow<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
-        let is_sparse = state.chunks.is_empty() && self.shared.chunks_max >= SPARSE_CHUNKS_MIN;
+        let is_sparse =
+            state.chunks.is_empty() && !state.is_much_expected && self.shared.chunks_max >= SPARSE_CHUNKS_MIN;
         let is_first = state.chunks_mapped + state.chunks_growing < CHUNKS_MIN;
         state.chunks_growing += 1;
         let growing = state.chunks_growing;
@@ -268,11 +269,27 @@ impl Arena {
         Some(state)
     }
 
+    /// Much more than a few pages will be allocated: the first chunk is a huge page from the beginning, or becomes one before a device
+    /// reads into it. Later the kernel cannot make it one as long as a device does, or a ring has it registered; and requests into small
+    /// pages are slow on virtual disks where the kernel merges them: reads of 2 MiB, 4 in flight, 0.7 GB/s, and 2.6 into huge pages.
+    pub fn expect_much(&self) {
+        if !self.shared.mark.is_here() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.is_much_expected = true;
+        if state.is_first_sparse {
+            drop(self.fill_first(state));
+        }
+    }
+
     /// Fills the sparse first chunk, with the lock released meanwhile: others go on using it.
     pub(super) fn fill_first<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.is_first_sparse = false;
-        let base = state.chunks[0].base;
+        let (base, chunk) = (state.chunks[0].base, self.chunk(&state, 0));
         drop(state);
+        // Pages that a ring has registered stay where they are.
+        self.is_forgotten(&chunk);
         // SAFETY: the first chunk was mapped sparse, and stays mapped as long as the arena.
         unsafe { chunk_memory::fill_chunk(base, CHUNK_BYTES) };
         self.shared.lock()
@@ -480,6 +497,14 @@ mod tests {
         let mut pages: Vec<Extent> = (0..7).map(|_| arena.allocate(4096, Urgency::Demand).unwrap()).collect();
         pages.iter_mut().zip(1..).for_each(|(page, number)| page.fill(number));
         assert!(arena.shared.lock().is_first_sparse);
+        let filled = Arena::new(128 << 20).unwrap();
+        drop(filled.allocate(4096, Urgency::Demand).unwrap());
+        filled.expect_much();
+        assert!(!filled.shared.lock().is_first_sparse, "it is filled when much is expected");
+        let dense = Arena::new(128 << 20).unwrap();
+        dense.expect_much();
+        drop(dense.allocate(4096, Urgency::Demand).unwrap());
+        assert!(!dense.shared.lock().is_first_sparse, "it is not in small pages where much is expected");
         let large = arena.allocate(512 << 10, Urgency::Demand).unwrap();
         assert!(!arena.shared.lock().is_first_sparse);
         assert!(large.iter().step_by(STEP_BYTES).all(|&byte| byte == 0));
