@@ -31,23 +31,21 @@ impl Source {
     pub(crate) async fn read_once_async(&self, range: ByteRange) -> Option<Bytes> {
         let length =
             self.length_at_first_read(range.start, range.len() as usize).filter(|&length| length > 0)?;
-        // A frame that the file fills would be twice as long for a byte more, that shows the end.
-        let shows_end = !length.is_multiple_of(self.unit_bytes()) || range.len() == length as u64;
-        let is_at_end = || shows_end || self.open.length_bytes().is_ok_and(|now| now == length as u64);
+        // No byte more, that would show the end: a frame that the file fills would be twice as long.
         let read = ByteRange::new(0, length.next_multiple_of(self.unit_bytes()) as u64);
         // Larger frames than a page only where they are plentiful: a task that is not polled keeps its own.
         let urgency = if read.len() > PAGE_SIZE_BYTES { Urgency::Readahead } else { Urgency::Demand };
         let mut frame = frames::allocate(self.shared(), read.len() as usize, urgency)?;
         let files = &self.shared().cache.warm_files;
-        if self.open.copy_first_at_once(&mut frame, length, files) == Some(length) {
-            let is_whole = is_at_end();
+        let copied = self.open.copy_first_at_once(&mut frame, length, files);
+        let frame = if copied == Some(length) {
             let_others_run(length).await;
-            return is_whole.then(|| self.lend(frame, 0..length));
-        }
-        let Finished { mut extents, result, stopped_by, .. } = self.transfer(read, frame).await.ok()?;
-        let is_whole = result.ok()? == length && stopped_by.is_none() && is_at_end();
-        let frame = extents.pop()?;
-        is_whole.then(|| self.lend(frame, 0..length))
+            frame
+        } else {
+            let Finished { mut extents, result, stopped_by, .. } = self.transfer(read, frame).await.ok()?;
+            (result.ok()? == length && stopped_by.is_none()).then(|| extents.pop())??
+        };
+        self.ends_behind(length, range.len() as usize).then(|| self.lend(frame, 0..length))
     }
 
     /// The length of the file, if a read of `wanted_bytes` is the first one, and takes all of it.
@@ -64,7 +62,16 @@ impl Source {
 
     /// All of the file from the kernel's page cache.
     fn copy_whole(&self, buffer: &mut [u8], length: usize) -> Option<usize> {
-        self.open.copy_first(buffer, length, &self.shared().cache.warm_files)
+        let room_bytes = buffer.len();
+        let read_bytes = self.open.copy_first(buffer, length, &self.shared().cache.warm_files)?;
+        self.ends_behind(read_bytes, room_bytes).then_some(read_bytes)
+    }
+
+    /// Whether a read that had room for more ended where the file does now. Within a page it did: at the end of one, the next may be
+    /// absent from the kernel's page cache, or was not asked for.
+    fn ends_behind(&self, read_bytes: usize, room_bytes: usize) -> bool {
+        let may_go_on = read_bytes < room_bytes && read_bytes.is_multiple_of(PAGE_BYTES);
+        !may_go_on || self.open.length_bytes().is_ok_and(|length_bytes| length_bytes <= read_bytes as u64)
     }
 
     /// All of the file from its device, if it is as long as it was.

@@ -41,8 +41,8 @@ pub struct Completion {
 }
 
 impl Driver {
-    /// Accepts a request. It starts if there is a place in the queue, at once or with those of tasks that were woken together; else it waits in order, unless it is
-    /// readahead. Never blocks. Readahead leaves places to demand.
+    /// Accepts a request. It starts if there is a place in the queue, at once or with those of tasks that were woken together; else it
+    /// waits in order, unless it is readahead. Never blocks. Readahead leaves places to demand.
     ///
     /// # Errors
     /// The request itself with the reason; `WouldBlock` only for readahead.

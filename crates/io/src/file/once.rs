@@ -111,11 +111,11 @@ impl SeenFile {
 
 impl OpenFile {
     /// Reads all of a small regular file, whose length was `length` when it was opened, if the kernel's page cache holds it. The buffer
-    /// may be longer. `None` if the page cache lacks a part, or on an error: the caller then takes another way. One system call while
-    /// `files` are warm, else two; some more where the kernel does not report what it holds.
+    /// may be longer; if what is read fills whole pages, the file may go on behind it. `None` if the page cache lacks a part, or on an
+    /// error: the caller then takes another way. One system call while `files` are warm, else two; some more where the kernel does not
+    /// report what it holds.
     pub fn copy_first(&self, buffer: &mut [u8], length: usize, files: &WarmFiles) -> Option<usize> {
         let is_whole = |read_bytes: &usize| *read_bytes >= length;
-        let room_bytes = buffer.len();
         // Another thread may be in `read_direct_first`: the descriptor then has `O_DIRECT`, and refuses unaligned reads with an error,
         // after which the caller takes another way.
         if files.are_likely() {
@@ -124,7 +124,7 @@ impl OpenFile {
             if let Ok(read_bytes) = read
                 && is_whole(&read_bytes)
             {
-                return self.ends_behind(read_bytes, room_bytes).then_some(read_bytes);
+                return Some(read_bytes);
             }
             files.learn(Residency::None);
             // The kernel has begun to read what it lacked: a direct read would do that a second time.
@@ -132,15 +132,10 @@ impl OpenFile {
                 return self.ordinary.read_at(buffer, 0).ok().filter(is_whole);
             }
         }
-        let pages_wanted = (length as u64).div_ceil(PAGE_SIZE_BYTES);
-        let read = match resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64)) {
-            Some(pages) if pages < pages_wanted => None,
-            Some(_) => self.ordinary.read_at(buffer, 0).ok(),
-            None => self
-                .read_if_resident(buffer, 0)
-                .ok()
-                .flatten()
-                .filter(|&read| self.ends_behind(read, room_bytes)),
+        let read = match self.has_first(length) {
+            Some(false) => None,
+            Some(true) => self.ordinary.read_at(buffer, 0).ok(),
+            None => self.read_if_resident(buffer, 0).ok().flatten(),
         };
         let read = read.filter(is_whole);
         files.learn(read.map_or(Residency::None, |_| Residency::Whole));
@@ -149,30 +144,24 @@ impl OpenFile {
 
     /// The same for a task, which must not wait for the device: what leaves the page cache meanwhile counts as absent.
     pub fn copy_first_at_once(&self, buffer: &mut [u8], length: usize, files: &WarmFiles) -> Option<usize> {
-        let room_bytes = buffer.len();
-        let is_whole =
-            |read_bytes: &usize| *read_bytes >= length && self.ends_behind(*read_bytes, room_bytes);
-        if !files.are_likely() {
-            match resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64)) {
-                Some(pages) if pages < (length as u64).div_ceil(PAGE_SIZE_BYTES) => {
-                    files.learn(Residency::None);
-                    return None;
-                }
-                Some(_) => {}
-                None => return self.read_if_resident(buffer, 0).ok().flatten().filter(is_whole),
+        let has_all = if files.are_likely() { Some(true) } else { self.has_first(length) };
+        let read = match has_all {
+            Some(false) => None,
+            Some(true) => {
+                let mut buffers = [IoSliceMut::new(buffer)];
+                preadv2(&self.ordinary, &mut buffers, 0, ReadWriteFlags::NOWAIT).ok()
             }
-        }
-        let read = preadv2(&self.ordinary, &mut [IoSliceMut::new(buffer)], 0, ReadWriteFlags::NOWAIT);
-        let read = read.ok().filter(is_whole);
+            None => self.read_if_resident(buffer, 0).ok().flatten(),
+        };
+        let read = read.filter(|read_bytes| *read_bytes >= length);
         files.learn(read.map_or(Residency::None, |_| Residency::Whole));
         read
     }
 
-    /// Whether a read of `read_bytes` from the beginning, which did not wait and had room for more, ended where the file does now. Within a
-    /// page it did: at the end of one, the next may be absent.
-    fn ends_behind(&self, read_bytes: usize, room_bytes: usize) -> bool {
-        let may_be_cut = read_bytes < room_bytes && read_bytes.is_multiple_of(PAGE_BYTES);
-        !may_be_cut || self.length_bytes().is_ok_and(|length_bytes| length_bytes <= read_bytes as u64)
+    /// Whether the kernel's page cache holds the first `length` bytes; `None` where the kernel does not tell.
+    fn has_first(&self, length: usize) -> Option<bool> {
+        let pages = resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64))?;
+        Some(pages >= (length as u64).div_ceil(PAGE_SIZE_BYTES))
     }
 
     /// One direct read from the beginning of the file, into aligned memory. If nothing has used the file's descriptors yet, the ordinary

@@ -99,7 +99,7 @@ struct State {
     chunks_mapped: usize,
     /// The first chunk is in small pages, most of which were never touched.
     is_first_sparse: bool,
-    /// The first chunk is not to be.
+    /// The first chunk is not mapped in small pages, see [`Arena::expect_much`].
     is_much_expected: bool,
     /// Chunks that a thread is putting memory behind right now; they count against the budget.
     chunks_growing: usize,

@@ -44,11 +44,8 @@ impl Shared {
         self.drain_ready(&mut harvest);
         if harvest.seen == 0 && (waits_idle == WaitsIdle::Yes || self.slots.in_flight() > 0) {
             // An error here (EINTR, EBUSY, ETIME) means that there may be nothing; the caller looks and comes again.
-            let entered = self.enter(1, limit);
+            let _ = self.enter(1, limit);
             self.drain_ready(&mut harvest);
-            if let (0, Err(error)) = (harvest.seen, entered) {
-                self.pause_if_short(&error);
-            }
         }
         self.finish_pass(lead, &mut harvest, reaper);
         harvest.seen > 0

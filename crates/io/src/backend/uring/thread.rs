@@ -127,7 +127,8 @@ impl Shared {
         self.attendant_leads.store(takes_entries, Ordering::Relaxed);
         let seen = self.reap(lead, attendant, limit, WaitsIdle::No);
         self.attendant_leads.store(false, Ordering::Relaxed);
-        if in_burst && !seen {
+        if !seen {
+            // Also entries that the kernel did not take while it was short of a resource.
             self.end_burst();
         }
         self.look_for_tasks();

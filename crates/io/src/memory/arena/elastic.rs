@@ -286,10 +286,8 @@ impl Arena {
     /// Fills the sparse first chunk, with the lock released meanwhile: others go on using it.
     pub(super) fn fill_first<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.is_first_sparse = false;
-        let (base, chunk) = (state.chunks[0].base, self.chunk(&state, 0));
+        let base = state.chunks[0].base;
         drop(state);
-        // Pages that a ring has registered stay where they are.
-        self.is_forgotten(&chunk);
         // SAFETY: the first chunk was mapped sparse, and stays mapped as long as the arena.
         unsafe { chunk_memory::fill_chunk(base, CHUNK_BYTES) };
         self.shared.lock()
