@@ -23,7 +23,10 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use headwater::testing::{KernelFaults, uring_refusal};
 use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions};
-use headwater_testkit::{Pattern, Rng, ScratchDir, block_on, skip, soak_seconds, watched, with_seed};
+use headwater_testkit::{
+    Pattern, Rng, ScratchDir, block_on, forbid_io_uring, make_cold, run_self_with_env, skip, soak_seconds,
+    watched, with_seed,
+};
 
 /// Goal: whatever the kernel does to rings, short of lying about bytes, nothing hangs, fails, is lost or is wrong, and nothing is held in
 /// the end. Method: storms of it, of which one in three ends with `io_uring_enter` refused for ever, and one in three with the engine.
@@ -43,6 +46,65 @@ fn storms_only_delay() {
         println!("{storms} storms, {untrue} completions of nothing");
         assert!(untrue > 0, "the rings were not used");
     });
+}
+
+/// Goal: an engine goes on, by threads, when the process is forbidden its rings later, as by a sandbox that closes after the start: reads and
+/// writes are right, cached or not, by calls and by tasks, and nothing spins. Method: a filter, in a child.
+#[test]
+fn the_ring_is_forbidden_later() {
+    if let Some(reason) = uring_refusal() {
+        return skip(format!("uring: {reason}"));
+    }
+    if std::env::var_os(CHILD).is_none() {
+        let output = run_self_with_env("kernel::the_ring_is_forbidden_later", CHILD, "1");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(3));
+    let path = directory.path().join("file");
+    pattern.write_file(&path, LENGTH).unwrap();
+    let engine = Engine::builder().memory(8 << 20).driver(DriverKind::Uring).build().unwrap();
+    let open = |caching| {
+        let mut options = OpenOptions::new();
+        options.engine(&engine).caching(caching).write(true).open(&path).unwrap()
+    };
+    let files = [open(Caching::On), open(Caching::Off)];
+    let check = |at: u64| {
+        make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
+        for file in &files {
+            file.advise(Advice::DontNeed, ..).unwrap();
+            let mut bytes = vec![0; 70_000];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            assert_eq!(pattern.mismatch(at, &bytes), None);
+            let bytes = block_on(file.read_at_async(at + 100_000, 70_000)).unwrap();
+            assert_eq!(pattern.mismatch(at + 100_000, &bytes), None);
+        }
+    };
+    check(0);
+    forbid_io_uring();
+    watched("a ring that is forbidden", || {
+        check(200_000);
+        for (number, file) in files.iter().enumerate() {
+            let (at, mut bytes) = (500_000 + number as u64 * 50_000, vec![0; 50_000]);
+            pattern.fill(at, &mut bytes);
+            file.write_all_at(&bytes, at).unwrap();
+            file.sync_data().unwrap();
+            block_on(file.write_all_at_async(bytes, at)).unwrap();
+            block_on(file.sync_data_async()).unwrap();
+        }
+        check(400_000);
+    });
+    let before = processor_time();
+    thread::sleep(Duration::from_millis(300));
+    assert!(processor_time() - before < Duration::from_millis(60), "something spins");
+    drop(files);
+    drop(engine);
+    assert_eq!(pattern.mismatch(0, &std::fs::read(&path).unwrap()), None);
+}
+
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Returns how many completions the driver was shown that were none.
@@ -248,3 +310,5 @@ const OPERATIONS: usize = 60;
 const LENGTH_MAX: u64 = 1_000_000;
 const KEPT_BYTES_MAX: usize = 8192;
 const KEPT_MAX: usize = 20;
+const CHILD: &str = "HEADWATER_TEST_CHILD";
+const LENGTH: u64 = 1_000_000;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use headwater::{Caching, Coherence, Engine, IoMode, OpenOptions};
+use headwater::{Caching, Coherence, Engine, IoMode, LocalEngines, OpenOptions};
 use headwater_testkit::{ScratchDir, block_on, watched};
 
 use super::drivers;
@@ -20,6 +20,7 @@ use super::drivers;
 fn the_engines_threads_block_signals() {
     let before = blocked(Path::new("/proc/thread-self"));
     let mut seen = BTreeSet::new();
+    let local = LocalEngines::per_processor().unwrap();
     for driver in drivers() {
         watched("the_engines_threads_block_signals", || {
             let directory = ScratchDir::on_target().unwrap();
@@ -32,12 +33,16 @@ fn the_engines_threads_block_signals() {
             let writer = OpenOptions::new().engine(&engine).write(true).create(true).open(&written).unwrap();
             writer.write_all_at(b"X", 0).unwrap();
             block_on(reader.read_at_async(0, 1 << 20)).unwrap();
+            let window = reader.map_on_demand(.., 1 << 20);
             // A thread that has not run yet has no name.
             while !looked_at_all(&mut seen) {
                 thread::yield_now();
             }
+            drop(window);
         });
     }
+    drop(local);
+    println!("{seen:?}");
     assert!(seen.contains("headwater-io"), "{seen:?}");
     assert_eq!(blocked(Path::new("/proc/thread-self")), before);
 }

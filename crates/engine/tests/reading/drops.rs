@@ -12,7 +12,7 @@ use std::thread;
 use futures_util::StreamExt;
 use futures_util::io::{AsyncBufReadExt, AsyncReadExt};
 use headwater::{File, IoMode};
-use headwater_testkit::{Rng, make_cold, with_seed};
+use headwater_testkit::{Rng, make_cold, skip, with_seed};
 
 use crate::rig::{Scratch, block_on, rigs, unparker, watched};
 
@@ -128,6 +128,7 @@ fn threads_that_end_after_submitting() {
             MODES.into_iter().flat_map(|mode| rigs(seed).into_iter().map(move |rig| (mode, rig)))
         {
             let file = rig.open(&scratch.path(), mode);
+            let mut left = 0;
             watched(rig.name(), || {
                 for round in 0..30_u64 {
                     make_cold(&std::fs::File::open(scratch.path()).unwrap()).unwrap();
@@ -140,13 +141,13 @@ fn threads_that_end_after_submitting() {
                             let waker = unparker();
                             let mut context = Context::from_waker(&waker);
                             let ready = reading.as_mut().poll(&mut context);
-                            assert!(!ready.is_ready() || round < 30);
                             poll_times(reader.fill_buf(), 1);
                             (ready.is_pending().then_some(reading), reader)
                         });
                         begin.join().unwrap()
                     });
                     if let Some(reading) = reading {
+                        left += 1;
                         scratch.check_all(offset_bytes, 100_000, &block_on(reading).unwrap());
                     }
                     let mut front = vec![0; 300_000];
@@ -154,6 +155,10 @@ fn threads_that_end_after_submitting() {
                     scratch.check(0, &front);
                 }
             });
+            // The simulated device answers each poll; a file system in memory has nothing to wait for.
+            if left == 0 && mode == IoMode::Direct && rig.name() != "sim" {
+                skip(format!("{}: no read was under way when its thread ended", rig.name()));
+            }
             rig.assert_idle();
         }
     });

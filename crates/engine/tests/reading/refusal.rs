@@ -3,14 +3,17 @@
 //! Owns: what happens in a process of its own.
 //! Does not own: reading as such.
 
+use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 
 use headwater::testing::{device_polls, uring_refusal};
-use headwater::{DriverKind, Engine, File, IoMode, OpenOptions, Polling};
-use headwater_testkit::{exhaust_io_uring, forbid_io_uring, run_self_with_env};
+use headwater::{Caching, DriverKind, Engine, File, IoMode, OpenOptions, Polling};
+use headwater_testkit::{exhaust_io_uring, forbid_io_uring, run_self_with_env, skip};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::rig::{Scratch, block_on};
+use crate::whole::become_nobody;
 
 /// Goal: where io_uring is forbidden, the defaults read with threads and say why; a demand for io_uring is refused.
 #[test]
@@ -58,6 +61,38 @@ fn no_locked_memory() {
     read_everything();
     let info = Engine::global().unwrap().info();
     assert_eq!(info.driver == "uring", info.uring_refusal.is_none(), "{info:?}");
+}
+
+/// Goal: a user with little locked memory gets io_uring all the same, reads right, and where the kernel refuses to keep the cache's memory
+/// registered, the reason names the limit and no old kernel. Method: 16 KiB, as `ulimit -l 16` sets them, without root's exemption.
+#[test]
+fn little_locked_memory() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can become the user nobody");
+    }
+    if uring_refusal().is_some() {
+        return skip("no io_uring");
+    }
+    if !in_child("refusal::little_locked_memory") {
+        return;
+    }
+    let scratch = Scratch::new(1, 1_000_000);
+    fs::set_permissions(scratch.path().parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o644)).unwrap();
+    setrlimit(Resource::Memlock, Rlimit { current: Some(16 << 10), maximum: Some(16 << 10) }).unwrap();
+    become_nobody();
+    let engine = Engine::builder().driver(DriverKind::Uring).build().unwrap();
+    let mut options = OpenOptions::new();
+    let file = options.engine(&engine).io(IoMode::Direct).caching(Caching::On).open(scratch.path()).unwrap();
+    for _ in 0..2 {
+        let mut contents = Vec::new();
+        file.reader().read_to_end(&mut contents).unwrap();
+        scratch.check_all(0, usize::MAX, &contents);
+    }
+    let info = engine.info();
+    let reason = info.registration_refusal.expect("16 KiB hold no chunk of the cache");
+    assert!(reason.contains("ulimit -l") && !reason.contains("kernel"), "{reason}");
+    assert_eq!((info.driver, info.uring_refusal), ("uring", None));
 }
 
 /// Goal: devices that do not poll need no polled ring, those that do get one, and both are read; not so where polling is

@@ -223,7 +223,7 @@ fn whole_files_grow_and_shrink() {
 }
 
 /// Makes the calling thread, and no other, run as the user `nobody` until it ends.
-fn become_nobody() {
+pub(crate) fn become_nobody() {
     let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
     rustix::thread::set_thread_groups(&[]).unwrap();
     rustix::thread::set_thread_res_gid(group, group, group).unwrap();

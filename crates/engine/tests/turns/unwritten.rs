@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use headwater::OpenOptions;
+use headwater::{File, OpenOptions};
 use headwater_testkit::ScratchDir;
 
 use crate::api::{LEVELS, is_checked, refresh};
@@ -104,33 +104,39 @@ fn a_recreated_file_gets_nothing_of_the_deleted_one() {
 }
 
 /// Goal: two engines that write to one page in turn see and keep each other's bytes, with a sync in each turn and with both
-/// syncs behind both writes.
+/// syncs behind both writes; by a look that is asked for, and by the one that a read makes by itself when its time has come.
 #[test]
 fn two_engines_share_a_page() {
-    let directory = ScratchDir::on_target().unwrap();
-    let driver = Driver::Threads;
-    for (number, is_synced_in_turn) in [true, false].into_iter().enumerate() {
-        let path = directory.path().join(number.to_string());
-        std::fs::write(&path, b"aaaa").unwrap();
-        let engines = [engine_on(driver, 8 << 20), engine_on(driver, 8 << 20)];
-        let [first, second] = engines
-            .each_ref()
-            .map(|engine| OpenOptions::new().engine(engine).write(true).open(&path).unwrap());
-        assert!(whole(&first) == b"aaaa" && whole(&second) == b"aaaa");
-        first.write_all_at(b"bb", 0).unwrap();
-        if is_synced_in_turn {
-            first.sync_data().unwrap();
-            refresh(&second).unwrap();
+    let looks: [fn(&File); 2] =
+        [|file| refresh(file).unwrap(), |_| std::thread::sleep(REVALIDATED + Duration::from_millis(1))];
+    for driver in drivers() {
+        for look in looks {
+            [true, false].iter().for_each(|&is_synced_in_turn| share_a_page(driver, look, is_synced_in_turn));
         }
-        second.write_all_at(b"cc", 2).unwrap();
-        first.sync_data().unwrap();
-        second.sync_data().unwrap();
-        for file in [&first, &second] {
-            refresh(file).unwrap();
-            assert_eq!(String::from_utf8_lossy(&whole(file)), "bbcc", "synced in turn: {is_synced_in_turn}");
-        }
-        assert_eq!(std::fs::read(&path).unwrap(), b"bbcc");
     }
+}
+
+fn share_a_page(driver: Driver, look: fn(&File), is_synced_in_turn: bool) {
+    let directory = ScratchDir::on_target().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, b"aaaa").unwrap();
+    let engines = [engine_on(driver, 8 << 20), engine_on(driver, 8 << 20)];
+    let open = |engine| OpenOptions::new().engine(engine).write(true).open(&path).unwrap();
+    let [first, second] = engines.each_ref().map(open);
+    assert!(whole(&first) == b"aaaa" && whole(&second) == b"aaaa");
+    first.write_all_at(b"bb", 0).unwrap();
+    if is_synced_in_turn {
+        first.sync_data().unwrap();
+        look(&second);
+    }
+    second.write_all_at(b"cc", 2).unwrap();
+    first.sync_data().unwrap();
+    second.sync_data().unwrap();
+    for file in [&first, &second] {
+        look(file);
+        assert_eq!(String::from_utf8_lossy(&whole(file)), "bbcc", "synced in turn: {is_synced_in_turn}");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"bbcc");
 }
 
 /// Goal: where changes by others are to be reported, each handle hears once of one that came while bytes of ours were
@@ -174,3 +180,6 @@ fn take_reports(ways: &mut Ways) {
         }
     });
 }
+
+/// How long a file is not looked at again unless that is asked for.
+const REVALIDATED: Duration = Duration::from_millis(10);

@@ -155,32 +155,6 @@ fn a_part_of_a_page_that_cannot_be_read() {
     }
 }
 
-/// Goal: a file is clean when it has all that was written through any handle, or through a map; not so after a write back that failed,
-/// until one succeeds.
-#[test]
-fn a_file_that_is_not_written_is_not_clean() {
-    let bench = Bench::new(5);
-    let (first, second) = (bench.open("a"), bench.open("a"));
-    let is_clean = || (first.is_clean(), second.is_clean());
-    assert_eq!(is_clean(), (true, true));
-    first.write_all_at(&[7; 100], 0).unwrap();
-    assert_eq!(is_clean(), (false, false));
-    bench.break_from(0);
-    assert_eq!(second.flush().unwrap_err().raw_os_error(), Some(EIO));
-    assert_eq!(is_clean(), (false, false));
-    bench.heal();
-    let _ = first.flush();
-    second.flush().unwrap();
-    assert_eq!(is_clean(), (true, true));
-    bench.check_disk("a", &[7; 100]);
-    let map = second.map(..).unwrap();
-    map.write(0, &[8; 100]).unwrap();
-    assert_eq!(is_clean(), (false, false));
-    map.sync().unwrap();
-    assert_eq!(is_clean(), (true, true));
-    bench.check_disk("a", &[8; 100]);
-}
-
 /// Goal: a failed write is told once to each handle that was open then, by whatever kind of sync, and to none that is opened
 /// later; the next that fails is told again.
 #[test]

@@ -15,6 +15,7 @@ mod append_writer;
 mod appends;
 mod bad_input;
 mod children;
+mod clean;
 mod collision;
 mod dropped_writers;
 mod durable;

@@ -443,6 +443,39 @@ fn metadata_is_that_of_the_written_file() {
     }
 }
 
+/// Goal: the time of modification moves when bytes reach the file, which is at a flush at the latest, and not before or after that: a sync of
+/// what is there moves nothing. Method: the time on disk around each step, on drivers of this machine.
+#[test]
+fn times_move_when_bytes_reach_the_file() {
+    for kind in drivers(8) {
+        let (rig, directory) = (Rig::new(kind), ScratchDir::on_target().unwrap());
+        let path = directory.path().join("file");
+        let mut options = OpenOptions::new();
+        let file =
+            options.engine(&rig.engine).caching(Caching::On).write(true).create(true).open(&path).unwrap();
+        let modified = || fs::metadata(&path).unwrap().modified().unwrap();
+        // Longer than a tick of the clock that file systems use.
+        let let_pass = || thread::sleep(Duration::from_millis(20));
+        file.write_all_at(&[1; 100_000], 0).unwrap();
+        file.flush().unwrap();
+        // Once, because some file systems note it when they write the blocks.
+        file.sync_all().unwrap();
+        let first = modified();
+        let_pass();
+        file.sync_all().unwrap();
+        file.flush().unwrap();
+        assert_eq!(modified(), first, "{}: nothing was written", rig.name());
+        file.write_all_at(&[2; 100], 50_000).unwrap();
+        let written = SystemTime::now();
+        assert_eq!(modified(), first, "{}: the bytes are in memory", rig.name());
+        let_pass();
+        file.flush().unwrap();
+        assert!(modified() > first && modified() >= written, "{}", rig.name());
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
 /// Goal: vectored reads and writes move the buffers in order, also where the file ends within one, and beyond it.
 #[test]
 fn vectors_are_moved_in_order() {

@@ -334,4 +334,31 @@ mod tests {
         assert_eq!(age(hour, hour), (true, false));
         assert_eq!(age(minute, minute - Duration::from_secs(5)), (false, false));
     }
+
+    /// Goal: bytes are kept where no write can have come between two looks: not after a change so short ago that the next may have the same
+    /// time, once more after one that may still have been under way, always after an old one; never where anything differs.
+    #[test]
+    fn what_a_stamp_proves() {
+        use StampTrust::{Settling, Strict};
+        let hour = Duration::from_secs(3600);
+        let times = [SystemTime::now() - hour; 2];
+        let [fresh, young, old] = [hour, hour - Duration::from_secs(5), Duration::ZERO]
+            .map(|asked| FileStamp::of_answer(7, times, asked));
+        let ages = |stamp: FileStamp| (stamp.is_fresh(), stamp.is_old());
+        assert_eq!([fresh, young, old].map(ages), [(true, false), (false, false), (false, true)]);
+        let proves = |first: FileStamp, later: FileStamp| {
+            [Settling, Strict].map(|trust| first.proves_unchanged(&later, trust))
+        };
+        for later in [fresh, young, old] {
+            assert_eq!(proves(fresh, later), [false, false], "{later:?}");
+            assert_eq!(proves(old, later), [true, true], "{later:?}");
+            let longer = later.with_length(8);
+            [fresh, young, old].iter().for_each(|&first| assert_eq!(proves(first, longer), [false, false]));
+            let moved =
+                FileStamp::of_answer(7, [times[0], times[1] + Duration::from_nanos(1)], Duration::ZERO);
+            assert_eq!(proves(old, FileStamp { age: later.age, ..moved }), [false, false]);
+        }
+        assert_eq!(proves(young, young), [true, false]);
+        assert_eq!(proves(young, old), [false, false]);
+    }
 }
