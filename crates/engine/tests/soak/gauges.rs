@@ -78,11 +78,14 @@ impl Sample {
 }
 
 /// What rose from the warm-up to the end, in words. The warm-up is the first sixth, of which the highest look counts, so that what
-/// comes and goes is no rise; of the end the lowest of the last looks, as what leaks does not come back.
+/// comes and goes is no rise; of the last sixth, and of three looks at the least, the lowest, as what leaks does not come back. The heap of an
+/// hour's soak came and went by 0.7 MiB, in waves of some minutes.
 pub(crate) fn risen(samples: &[Sample]) -> Vec<String> {
     let Some(last) = samples.last() else { return Vec::new() };
-    let warm = samples.iter().filter(|sample| sample.at <= last.at / WARM_UP_DIVISOR).count().max(1);
-    let end = samples.len().saturating_sub(LAST_LOOKS).max(warm);
+    let part = last.at / WARM_UP_DIVISOR;
+    let warm = samples.iter().filter(|sample| sample.at <= part).count().max(1);
+    let last_looks = samples.iter().filter(|sample| sample.at > last.at - part).count().max(LAST_LOOKS);
+    let end = samples.len().saturating_sub(last_looks).max(warm);
     let risen = |(index, gauge): (usize, &Gauge)| {
         let before = samples[..warm].iter().map(|sample| sample.values[index]).max()?;
         let after = samples[end..].iter().map(|sample| sample.values[index]).min()?;
@@ -141,8 +144,9 @@ fn rises_are_found() {
     assert_eq!(risen(&samples(|_| 7)), [""; 0]);
     assert_eq!(risen(&samples(|number| 7 + number % 3)), [""; 0]);
     assert_eq!(risen(&samples(|number| 7 + number % 3 + u64::from(number > 50))), [""; 0]);
+    assert_eq!(risen(&samples(|number| 7 + 5 * u64::from(number > 55))), [""; 0], "a wave");
     let leak = risen(&samples(|number| 7 + number / 9));
-    assert_eq!(leak, ["descriptors: 13 at the end, 8 in the warm-up, 2 more allowed"]);
+    assert_eq!(leak, ["descriptors: 12 at the end, 8 in the warm-up, 2 more allowed"]);
     assert_eq!(samples(|_| 7)[3].to_string().len(), heads().len());
     assert_eq!(risen(&[]), [""; 0]);
 }

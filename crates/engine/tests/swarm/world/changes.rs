@@ -60,9 +60,11 @@ impl World {
                 let mut copied = part_of(self.targets[begun.file].versions.last(), span).to_vec();
                 let versions = &mut self.targets[deed.file].versions;
                 versions.begin_also(|bytes| overwrite(bytes, at_bytes as usize, &copied));
-                if (copied.len() as u64) < deed.copied_bytes {
-                    // As for a read beside a truncate: zeros where the file ended meanwhile.
-                    copied.resize(deed.copied_bytes as usize, 0);
+                let (before, after) = (deed.copied_bytes as usize, copied.len());
+                if before != after {
+                    // As for a read beside a truncate or a growth: zeros where the file ends at one of the moments.
+                    copied.truncate(before);
+                    copied.resize(before.max(after), 0);
                     versions.begin_also(|bytes| overwrite(bytes, at_bytes as usize, &copied));
                 }
                 deed.is_source_changed = true;
