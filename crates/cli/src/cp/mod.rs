@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the order of files and steps, error texts, exit codes.
-//! Does not own: directories (`tree`), FIFOs and terminals (`stream`), moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the comparison (`verify`).
+//! Does not own: directories (`tree`), FIFOs and terminals (`stream`), moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the end of old contents (`in_place`), the comparison (`verify`).
 
 mod arguments;
 mod attributes;
@@ -15,6 +15,7 @@ mod destination;
 mod entry;
 mod failure;
 mod guard;
+mod in_place;
 mod kernel_copy;
 mod links;
 mod pipeline;
@@ -36,7 +37,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
+use headwater::ring::{Access, DirectIo, OpenFile, Route};
 use headwater::testing::Pressure;
 use headwater::{ByteRange, Engine};
 use os_display::Quotable;
@@ -177,6 +178,8 @@ struct Source<'a> {
     /// The metadata before the first read.
     metadata: Metadata,
     length_bytes: u64,
+    /// Which of its zeros are written.
+    sparse: Sparse,
 }
 
 impl Copier<'_> {
@@ -213,7 +216,7 @@ impl Copier<'_> {
                 return stream::copy(self, path, shown, looked);
             }
         }
-        let source = Source::open(path)?;
+        let source = Source::open(path, self.arguments.sparse)?;
         check_same(path, looked, &source.metadata)?;
         self.entry.length_bytes = source.length_bytes;
         let replace = self.replace(&source.metadata);
@@ -224,10 +227,10 @@ impl Copier<'_> {
         }
         let text = |failure| tell(&failure, &source, &destination, 0);
         let unfinished = destination.begin().map_err(|error| text(Failure::of_target(error)))?;
-        if unfinished.is_in_place() {
-            self.empty(&source, &destination, &unfinished)?;
-        }
         let target = unfinished.open_again().map_err(|error| text(Failure::of_target(error)))?;
+        if unfinished.is_in_place() {
+            self.empty(&source, &destination, &unfinished, &target)?;
+        }
         self.fill(&source, &target)
             .map_err(|failure| tell_unfilled(&failure, &source, &destination, &unfinished))?;
         self.finish(&source, &destination, &unfinished, &target).map_err(text)?;
@@ -321,24 +324,6 @@ impl Copier<'_> {
         Err(format!("failed to copy {from}: {to} was just made of another source"))
     }
 
-    /// Empties a file that is overwritten in place, unless there is clearly too little space for the new contents.
-    fn empty(
-        &mut self,
-        source: &Source<'_>,
-        destination: &Destination,
-        unfinished: &Unfinished,
-    ) -> Result<(), String> {
-        let text = |error: io::Error| tell(&Failure::of_target(error), source, destination, 0);
-        let metadata = unfinished.file().metadata().map_err(text)?;
-        // Blocks that are shared take no room.
-        let may_share = self.arguments.reflink != Reflink::Never && metadata.dev() == source.metadata.dev();
-        if !may_share && let Some(missing) = room::missing(source, destination, metadata.blocks() * 512) {
-            return Err(format!("failed to write {}: {missing}", destination.shown.maybe_quote()));
-        }
-        self.entry.in_place = true;
-        unfinished.file().set_len(0).map_err(text)
-    }
-
     /// Gives an empty file its contents.
     fn fill(&mut self, source: &Source<'_>, target: &Arc<OpenFile>) -> Result<(), Failure> {
         self.progress.begin("copying", source.path, Some(source.length_bytes));
@@ -395,10 +380,7 @@ impl Copier<'_> {
 
     /// Shares the source's blocks; `false` if all bytes have to be copied.
     fn share_blocks(&mut self, source: &Source<'_>, target: &OpenFile) -> Result<bool, Failure> {
-        let wanted = self.arguments.reflink;
-        let is_possible = source.open.kind() == FileKind::Regular && source.length_bytes > 0;
-        let keeps_holes = self.arguments.sparse == Sparse::Auto;
-        if wanted == Reflink::Never || (wanted == Reflink::Auto && !(is_possible && keeps_holes)) {
+        if !self.wants_shared_blocks(source) {
             return Ok(false);
         }
         match rustix::fs::ioctl_ficlone(target.buffered(), source.open.buffered()) {
@@ -406,7 +388,7 @@ impl Copier<'_> {
                 self.entry.shares_blocks = true;
                 Ok(true)
             }
-            Err(_) if wanted == Reflink::Auto => Ok(false),
+            Err(_) if self.arguments.reflink == Reflink::Auto => Ok(false),
             Err(error) => {
                 let text =
                     format!("its blocks cannot be shared with the source ({})", io::Error::from(error));
@@ -531,7 +513,7 @@ impl Copier<'_> {
 }
 
 impl Source<'_> {
-    fn open(path: &Path) -> Result<Source<'_>, String> {
+    fn open(path: &Path, sparse: Sparse) -> Result<Source<'_>, String> {
         let failed = |error: io::Error| format!("failed to open {}: {error}", path.maybe_quote());
         let open =
             OpenFile::open(path, DirectIo::Preferred, Access::Read).map_err(|error| match error.kind() {
@@ -544,7 +526,7 @@ impl Source<'_> {
         let descriptor = open.buffered().try_clone_to_owned().map_err(failed)?;
         let metadata = File::from(descriptor).metadata().map_err(failed)?;
         let length_bytes = open.length_bytes().map_err(failed)?;
-        Ok(Source { path, open: Arc::new(open), metadata, length_bytes })
+        Ok(Source { path, open: Arc::new(open), metadata, length_bytes, sparse })
     }
 }
 

@@ -156,6 +156,54 @@ fn what_is_not_overwritten() {
     assert_eq!(fs::read(&to).unwrap(), b"old");
 }
 
+/// Goal: nothing is emptied where what comes next fails for certain: too little room for a source on the same file system, which shares no
+/// blocks, and for one whose holes are written; blocks that must be shared and cannot be; a queue that cannot be had; /proc that is not there.
+#[test]
+fn nothing_is_emptied_in_vain() {
+    let Some(place) = Place::new(2 << 20) else { return };
+    let small = match small_tmpfs(160 << 10) {
+        Ok(small) => small,
+        Err(reason) => return skip(reason),
+    };
+    mode(small.path(), 0o755);
+    let (folder, from, hole) = (small.path().join("d"), small.path().join("from"), small.path().join("hole"));
+    fs::create_dir(&folder).unwrap();
+    PATTERN.write_file(&from, 120_000).unwrap();
+    fs::File::create(&hole).unwrap().set_len(10 << 20).unwrap();
+    let to = folder.join("to");
+    fs::write(&to, "old").unwrap();
+    mode(&to, 0o666);
+    let (source, target) = (utf8(&from), utf8(&to));
+    for arguments in [
+        &[source, target][..],
+        &["--sparse=always", source, target],
+        &["--sparse=never", utf8(&hole), target],
+    ] {
+        assert_one_line(&place.copy_as_nobody(arguments), "are missing");
+        assert_eq!(fs::read(&to).unwrap(), b"old", "{arguments:?}");
+    }
+    assert_one_line(
+        &place.copy_as_nobody(&["--reflink=always", source, target]),
+        "its blocks cannot be shared",
+    );
+    assert_eq!(fs::read(&to).unwrap(), b"old");
+    fs::remove_file(&from).unwrap();
+
+    let (from, to) = (utf8(&place.from), utf8(&place.to));
+    let mut command = Command::new(place.directory.path().join("headwater"));
+    command.args(["cp", "--reflink=never", from, to]).uid(NOBODY).gid(NOBODY);
+    let output = command.env("HEADWATER_DRIVER", "nonsense").output().unwrap();
+    assert_one_line(&output, "no queue for its requests");
+    assert!(fs::read(to).is_ok_and(|bytes| bytes == vec![b'o'; 100_000]), "no queue");
+    let script = format!(
+        "mount -t tmpfs tmpfs /proc && exec setpriv --reuid {NOBODY} --clear-groups {}/headwater cp {from} {to}",
+        place.directory.path().display()
+    );
+    let output = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
+    assert_one_line(&output, "cp needs /proc, which is not mounted");
+    assert!(fs::read(to).is_ok_and(|bytes| bytes == vec![b'o'; 100_000]), "no /proc");
+}
+
 /// Goal: a copy that ends early says that the file is neither the old nor the new one. Method: a source that opens, says it is
 /// empty, and fails to be read.
 #[test]
