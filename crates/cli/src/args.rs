@@ -252,7 +252,7 @@ const OPTIONS_OF_GNU: [(&str, &[&str], &str); 17] = [
     ("scan", &["-c"], "--check LIST compares"),
     (
         "scan",
-        &["-b", "--binary", "--text", "-w", "--warn", "--strict"],
+        &["-b", "--binary", "--text", "-w", "--warn"],
         "files are always read as they are, and lines that are no sums are warned of",
     ),
     (

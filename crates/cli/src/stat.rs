@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
 /// Prints the facts of each file, or the error.
 fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
     let json = arguments.json.to();
-    json.check_printed()?;
+    json.beside(&arguments.files)?.check_printed()?;
     if arguments.memory {
         return memory::print(json);
     }

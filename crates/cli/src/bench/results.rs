@@ -8,7 +8,6 @@
 //! Owns: the order; that a suite that fails, or a place that takes no results, costs nothing of the rest.
 //! Does not own: texts, pages and JSON (`headwater-measure`), the suites.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use headwater_measure::{Findings, report, standard};
@@ -39,7 +38,7 @@ impl<'a> Results<'a> {
     ) -> Result<Results<'a>, String> {
         let (html, json) = (to.html.as_deref(), to.json.to());
         let to_json = if let JsonTo::File(path) = json { Some(path) } else { None };
-        let is_input = |file: &&Path| input.is_some_and(|input| is_same(file, input));
+        let is_input = |file: &&Path| input.is_some_and(|input| output::is_same(file, input));
         if let Some(file) = html.into_iter().chain(plot).chain(to_json).find(is_input) {
             return Err(format!("failed to write {}: it is the file to measure with", file.maybe_quote()));
         }
@@ -101,10 +100,4 @@ impl<'a> Results<'a> {
             self.errors.push(error);
         }
     }
-}
-
-/// Whether both are there, and one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let id = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-    id(one).is_some() && id(one) == id(other)
 }

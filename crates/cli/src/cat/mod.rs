@@ -35,7 +35,7 @@ use crate::cat::arguments::CatArguments;
 use crate::shared::arguments::IoChoice;
 use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::json_path;
-use crate::shared::output::unwritten;
+use crate::shared::output::{JsonTo, unwritten};
 use output::Output;
 use positioned::Positioned;
 pub(crate) use positioned::cause;
@@ -43,7 +43,8 @@ use shown::Lines;
 
 pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
     let (json, mut entries) = (arguments.json.to(), Vec::new());
-    let done = json.check().map(|()| copy_all(arguments, &mut entries));
+    let done =
+        json.beside(&arguments.files).and_then(JsonTo::check).map(|()| copy_all(arguments, &mut entries));
     exit_code_of(done.and_then(|code| json.write_beside_data(&entries).map(|()| code)))
 }
 

@@ -280,11 +280,16 @@ impl Destination {
     }
 }
 
-/// Puts what `make` makes at a path in the place of what is there, atomically for other processes.
+/// Puts what `make` makes at a path in the place of what is there, atomically for other processes. A signal that ends this one waits, so
+/// that nothing is left under the name that it has meanwhile.
 ///
 /// # Errors
 /// Those of `make`, and what `rename(2)` reports; what is there stays then.
 pub(super) fn put_in_place(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    without_signals(|| put(path, &make))
+}
+
+fn put(path: &Path, make: &impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let name = first_free(|number| {
         let name = name_meanwhile(path, number);
         match make(&name) {

@@ -64,7 +64,9 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
     let json = arguments.json.to();
     attributes::mask();
     let mut entries = Vec::new();
-    let checked = if arguments.verify || arguments.shows() { json.check_printed() } else { json.check() };
+    let checked = json.beside(&arguments.paths).and_then(|json| {
+        if arguments.verify || arguments.shows() { json.check_printed() } else { json.check() }
+    });
     let done = checked.map(|()| copy_all(arguments, &mut entries));
     exit_code_of(done.and_then(|code| json.write_results(&entries).map(|()| code)))
 }

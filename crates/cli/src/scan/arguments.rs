@@ -34,6 +34,10 @@ pub(crate) struct ScanFilesArguments {
     /// With --check: print no lines at all; the exit code is the result.
     #[arg(long, requires = "check")]
     pub(crate) status: bool,
+    /// With --check: fail also where a line of a list is no sum that is verified, as sha256sum --strict does. Without, such lines are
+    /// warned of.
+    #[arg(long, requires = "check")]
+    pub(crate) strict: bool,
     /// End each line with a NUL byte instead of a line feed, and do not escape names.
     #[arg(long, short = 'z', requires = "hash", conflicts_with = "check")]
     pub(crate) zero: bool,

@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
 
 /// Checks the output before the work; standard output only if something is certainly printed there.
 fn check_output(arguments: &ScanFilesArguments) -> Result<(), String> {
-    match arguments.json.to() {
+    match arguments.json.to().beside(&arguments.paths)? {
         json @ (JsonTo::Nowhere | JsonTo::File(_)) if arguments.status || arguments.quiet => json.check(),
         json => json.check_printed(),
     }
@@ -102,7 +102,9 @@ fn check(arguments: &ScanFilesArguments) -> Result<Option<bool>, String> {
             complain(none_agrees(candidates.left()));
         }
     }
-    Ok(Some(totals.is_success() && totals.files > 0 && faults.unusable.is_empty()))
+    let is_all_sums = faults.malformed_lines + faults.other_lines == 0;
+    let is_success = totals.is_success() && totals.files > 0 && faults.unusable.is_empty();
+    Ok(Some(is_success && (is_all_sums || !arguments.strict)))
 }
 
 /// The warning about a list of which no sum agrees.

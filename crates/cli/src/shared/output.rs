@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -22,6 +23,29 @@ pub(crate) struct JsonArguments {
     /// Print JSON instead of text; with =OUT print the text and write the JSON to that file.
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STANDARD_OUTPUT)]
     json: Option<PathBuf>,
+}
+
+/// Refuses a file of results that is one of the inputs: it would be overwritten.
+///
+/// # Errors
+/// One sentence for the user.
+pub(crate) fn check_beside<P: AsRef<Path>>(
+    result: &Path,
+    inputs: impl IntoIterator<Item = P>,
+) -> Result<(), String> {
+    if inputs.into_iter().any(|input| is_same(result, input.as_ref())) {
+        return Err(format!("failed to write {}: it is one of the files to read", result.maybe_quote()));
+    }
+    Ok(())
+}
+
+/// Whether both are there, keep what is written, and are one file.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| {
+        let found = std::fs::metadata(path).ok().filter(|found| !found.file_type().is_char_device())?;
+        Some((found.dev(), found.ino()))
+    };
+    id(one).is_some() && id(one) == id(other)
 }
 
 #[derive(Args, Clone, Debug, Default)]
@@ -56,7 +80,21 @@ impl JsonArguments {
     }
 }
 
-impl JsonTo<'_> {
+impl<'a> JsonTo<'a> {
+    /// The same, if the results would not go over one of these, which the command reads.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn beside<P: AsRef<Path>>(
+        self,
+        inputs: impl IntoIterator<Item = P>,
+    ) -> Result<JsonTo<'a>, String> {
+        if let JsonTo::File(path) = self {
+            check_beside(path, inputs)?;
+        }
+        Ok(self)
+    }
+
     /// Checks before the work whether the results can be written after it.
     ///
     /// # Errors

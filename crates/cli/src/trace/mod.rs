@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
 
 fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
     let json = arguments.json.to();
-    json.check_printed()?;
+    json.beside([&arguments.trace])?.check_printed()?;
     json.end_with_reader(None);
     let mut requests = Requests::open(&arguments.trace, arguments.format)?;
     let mut caches = caches(arguments);

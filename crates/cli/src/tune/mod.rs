@@ -73,8 +73,10 @@ pub(crate) fn quick(target: &Target, time: Duration) -> Result<Findings, String>
 
 fn tune(arguments: &TuneArguments) -> Result<(), String> {
     let started = Instant::now();
-    arguments.svg.iter().try_for_each(|path| output::check_file(path))?;
-    arguments.json.to().check_printed()?;
+    arguments.svg.iter().try_for_each(|path| {
+        output::check_beside(path, [&arguments.path]).and_then(|()| output::check_file(path))
+    })?;
+    arguments.json.to().beside([&arguments.path])?.check_printed()?;
     let store = store_of(arguments)?;
     arguments.json.to().end_with_reader(arguments.svg.as_deref().or(store.as_deref()));
     let place = Place::of(&arguments.path)?;

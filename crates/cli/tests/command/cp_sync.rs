@@ -1,6 +1,6 @@
-//! Cp sync: what `--sync` makes durable.
+//! Cp sync: what `--sync` makes durable, and the calls of a copy as `strace` shows them.
 //!
-//! Owns: which files and directories are synced, and when.
+//! Owns: which files and directories are synced, and when; the moment between two names.
 //! Does not own: whether a device keeps what it was given.
 
 use std::collections::HashMap;
@@ -60,6 +60,35 @@ fn all_that_was_made_is_synced() {
         }
         assert!(last_of_file.values().all(|last| is_sync(last)), "{arguments:?}: {calls:#?}");
     }
+}
+
+/// Goal: a signal that comes while a copy has a name of its own, before it takes that of the file that it replaces, leaves none of both. Method:
+/// `strace` sends it with the call that gives the first name.
+#[test]
+fn no_name_is_left_between_two() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let [from, to] = ["from", "to"].map(|name| scratch.path().join(name));
+    fs::write(&from, "new").unwrap();
+    fs::write(&to, "old").unwrap();
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-e", "trace=linkat", "-e", "inject=linkat:signal=SIGINT:when=1"]);
+    let Ok(output) = traced.args([env!("CARGO_BIN_EXE_headwater"), "cp", utf8(&from), utf8(&to)]).output()
+    else {
+        return lack("strace is not installed");
+    };
+    let said = text(&output.stderr);
+    if said.starts_with("strace: ") {
+        return lack(format!("strace may not trace: {said}"));
+    }
+    if !said.contains("linkat(") {
+        return lack("no files without a name here");
+    }
+    assert!(said.contains("killed by SIGINT"), "{said}");
+    let mut names: Vec<_> =
+        fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["from", "to"]);
+    assert_eq!(fs::read_to_string(&to).unwrap(), "new");
 }
 
 /// A directory is synced after the last change of it, and of names in it.

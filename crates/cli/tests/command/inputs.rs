@@ -1,5 +1,7 @@
 //! Inputs: command lines that make no sense, and the help.
 
+use headwater_testkit::ScratchDir;
+
 use crate::{assert_one_line, headwater, run, text, utf8};
 
 #[test]
@@ -114,6 +116,34 @@ fn help_has_examples_and_no_escape_codes() {
     let version = text(&run(&["--version"]).stdout);
     assert_eq!(version, format!("headwater {}\n", env!("CARGO_PKG_VERSION")));
     assert!(text(&run(&["cat", "--version"]).stdout).ends_with(&version["headwater".len()..]));
+}
+
+/// Goal: results are not written over what a command reads: `--json=FILE` is a character away from `--json FILE`. Method: every command, each
+/// with its input as the file for results, by another name too; the input stays.
+#[test]
+fn results_go_over_no_input() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (input, other, copy) =
+        (scratch.path().join("input"), scratch.path().join("other"), scratch.path().join("copy"));
+    std::fs::write(&input, "contents").unwrap();
+    std::fs::hard_link(&input, &other).unwrap();
+    let name = utf8(&input);
+    for json in [&input, &other].map(|path| format!("--json={}", utf8(path))) {
+        for line in [
+            &["cat", &json, name][..],
+            &["cp", &json, name, utf8(&copy)],
+            &["scan", &json, name],
+            &["scan", "--check", &json, name],
+            &["stat", &json, name],
+            &["trace", "replay", name, "--cache", "1M", &json],
+            &["tune", name, &json],
+            &["tune", name, &json.replace("--json", "--svg")],
+        ] {
+            assert_one_line(&run(line), "it is one of the files to read");
+            assert_eq!(std::fs::read(&input).unwrap(), b"contents", "{line:?}");
+        }
+    }
+    assert!(run(&["stat", "--json=/dev/null", name]).status.success());
 }
 
 /// Goal: words that are no UTF-8 are a usage error as others are, wherever they stand.
