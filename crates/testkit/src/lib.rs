@@ -71,5 +71,5 @@ pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};
 pub use scratch::{ScratchDir, scratch_dirs, small_tmpfs, target_tmp, tmpfs};
 pub use skip::{MUST_NOT_SKIP, Skip, lack, skip};
 pub use traces::{Trace, TraceShape};
-pub use waiting::{PATIENCE, block_on, soak_seconds, thread_cpu_time, unparker, watched};
+pub use waiting::{PATIENCE, block_on, process_cpu_time, soak_seconds, thread_cpu_time, unparker, watched};
 pub use write_log::{LoggedMount, WriteLog};

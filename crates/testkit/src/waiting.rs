@@ -12,6 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use rustix::time::ClockId;
+
 use crate::hang;
 
 /// Runs a future on this thread: park until woken.
@@ -29,7 +31,16 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 
 /// The processor time that this thread has taken so far. What others do on the same processors is not in it.
 pub fn thread_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    cpu_time(ClockId::ThreadCPUTime)
+}
+
+/// The same of all threads of this process.
+pub fn process_cpu_time() -> Duration {
+    cpu_time(ClockId::ProcessCPUTime)
+}
+
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

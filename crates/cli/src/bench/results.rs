@@ -38,10 +38,8 @@ impl<'a> Results<'a> {
     ) -> Result<Results<'a>, String> {
         let (html, json) = (to.html.as_deref(), to.json.to());
         let to_json = if let JsonTo::File(path) = json { Some(path) } else { None };
-        let is_input = |file: &&Path| input.is_some_and(|input| output::is_same(file, input));
-        if let Some(file) = html.into_iter().chain(plot).chain(to_json).find(is_input) {
-            return Err(format!("failed to write {}: it is the file to measure with", file.maybe_quote()));
-        }
+        let mut files = html.into_iter().chain(plot).chain(to_json);
+        files.try_for_each(|file| output::check_beside(file, input))?;
         html.into_iter().chain(plot).try_for_each(output::check_file)?;
         json.check_printed()?;
         json.end_with_reader(html.or(plot));

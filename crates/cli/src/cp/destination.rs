@@ -286,10 +286,10 @@ impl Destination {
 /// # Errors
 /// Those of `make`, and what `rename(2)` reports; what is there stays then.
 pub(super) fn put_in_place(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
-    without_signals(|| put(path, &make))
+    without_signals(|| put(path, make))
 }
 
-fn put(path: &Path, make: &impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+fn put(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let name = first_free(|number| {
         let name = name_meanwhile(path, number);
         match make(&name) {

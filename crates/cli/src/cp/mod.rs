@@ -180,7 +180,7 @@ struct Source<'a> {
     /// The metadata before the first read.
     metadata: Metadata,
     length_bytes: u64,
-    /// Which of its zeros are written.
+    /// Whether its holes are written.
     sparse: Sparse,
 }
 
@@ -418,11 +418,7 @@ impl Copier<'_> {
                 *copied_bytes += bytes;
             });
         }
-        let runs = match self.arguments.sparse {
-            Sparse::Auto | Sparse::Always => runs::with_data(source.open.buffered(), source.length_bytes),
-            Sparse::Never => Ok(runs::whole(source.length_bytes)),
-        };
-        let runs = runs.map_err(Failure::of_source)?;
+        let runs = source.runs().map_err(Failure::of_source)?;
         let data_bytes = runs.iter().map(|run| run.len()).sum();
         let bytes = self.bytes();
         // First of all the length: whatever is written then lies inside, and the end is exact.
@@ -529,6 +525,14 @@ impl Source<'_> {
         let metadata = File::from(descriptor).metadata().map_err(failed)?;
         let length_bytes = open.length_bytes().map_err(failed)?;
         Ok(Source { path, open: Arc::new(open), metadata, length_bytes, sparse })
+    }
+
+    /// The ranges that are written.
+    fn runs(&self) -> io::Result<Vec<ByteRange>> {
+        match self.sparse {
+            Sparse::Auto | Sparse::Always => runs::with_data(self.open.buffered(), self.length_bytes),
+            Sparse::Never => Ok(runs::whole(self.length_bytes)),
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use os_display::Quotable;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::Source;
 use super::destination::Destination;
 use super::failure::Failure;
-use super::{Source, Sparse, runs};
 use crate::shared::units::readable;
 
 /// Allocates space for all data before the first write: extents get long, and too little space is found out early.
@@ -52,15 +52,16 @@ pub(super) fn missing(source: &Source<'_>, destination: &Destination, taken_byte
     let status = destination.file_system().ok()?;
     let blocks = if rustix::process::geteuid().is_root() { status.f_bfree } else { status.f_bavail };
     let free_bytes = blocks.saturating_mul(status.f_frsize).saturating_add(taken_bytes);
-    let runs = match source.sparse {
-        Sparse::Never => Ok(runs::whole(source.length_bytes)),
-        _ => runs::with_data(source.open.buffered(), source.length_bytes),
-    };
-    let needed_bytes = runs.map_or(source.length_bytes, |runs| runs.iter().map(|run| run.len()).sum());
+    let needed_bytes = needed_bytes(source);
     let missing_bytes = needed_bytes.checked_sub(free_bytes).filter(|&bytes| bytes > 0)?;
     let (needed, free, missing) = (readable(needed_bytes), readable(free_bytes), readable(missing_bytes));
     let words = no_space(destination);
     Some(format!("{words}: {needed} are needed, {free} are free, {missing} are missing"))
+}
+
+/// What is written of a source.
+pub(super) fn needed_bytes(source: &Source<'_>) -> u64 {
+    source.runs().map_or(source.length_bytes, |runs| runs.iter().map(|run| run.len()).sum())
 }
 
 pub(super) fn no_space(destination: &Destination) -> String {

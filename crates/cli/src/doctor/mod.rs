@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
 
 fn examine(arguments: &DoctorArguments) -> Result<ExitCode, String> {
     let (json, path) = (arguments.json.to(), &arguments.path);
-    json.check_printed()?;
+    json.beside([path])?.check_printed()?;
     let place = place::facts(path)?;
     let facts = Facts { path: path.clone(), machine: machine::facts(), place };
     let words = || {

@@ -31,7 +31,7 @@ pub(super) fn exit_status(called: &str) -> Terms {
         ),
         "scan" => (
             "Every file was read to its end; with --check, every sum agrees.",
-            "A file or a part of one could not be read; with --check, a sum does not match, or a list has none; with --strict, a line is not a sum that is verified.",
+            "A file or a part of one could not be read; with --check, a sum does not match, or a list has none; with --strict, a line of a list was not verified.",
         ),
         _ => ("The command did what it was asked for.", "It did not; one line on standard error says why."),
     };

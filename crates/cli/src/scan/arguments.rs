@@ -34,8 +34,8 @@ pub(crate) struct ScanFilesArguments {
     /// With --check: print no lines at all; the exit code is the result.
     #[arg(long, requires = "check")]
     pub(crate) status: bool,
-    /// With --check: fail also where a line of a list is no sum that is verified, as sha256sum --strict does. Without, such lines are
-    /// warned of.
+    /// With --check: fail also if a list has a line that is not verified, because it is no sum or one of another algorithm. Without this,
+    /// headwater warns of such lines, as sha256sum does.
     #[arg(long, requires = "check")]
     pub(crate) strict: bool,
     /// End each line with a NUL byte instead of a line feed, and do not escape names.

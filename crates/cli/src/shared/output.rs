@@ -25,29 +25,6 @@ pub(crate) struct JsonArguments {
     json: Option<PathBuf>,
 }
 
-/// Refuses a file of results that is one of the inputs: it would be overwritten.
-///
-/// # Errors
-/// One sentence for the user.
-pub(crate) fn check_beside<P: AsRef<Path>>(
-    result: &Path,
-    inputs: impl IntoIterator<Item = P>,
-) -> Result<(), String> {
-    if inputs.into_iter().any(|input| is_same(result, input.as_ref())) {
-        return Err(format!("failed to write {}: it is one of the files to read", result.maybe_quote()));
-    }
-    Ok(())
-}
-
-/// Whether both are there, keep what is written, and are one file.
-pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
-    let id = |path: &Path| {
-        let found = std::fs::metadata(path).ok().filter(|found| !found.file_type().is_char_device())?;
-        Some((found.dev(), found.ino()))
-    };
-    id(one).is_some() && id(one) == id(other)
-}
-
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct WideArguments {
     /// Show all columns of tables, also those that do not fit the terminal.
@@ -168,6 +145,29 @@ impl<'a> JsonTo<'a> {
             JsonTo::File(path) => write_file(path, &with_end(json())),
         }
     }
+}
+
+/// Refuses a file of results that is one of the inputs: it would be overwritten.
+///
+/// # Errors
+/// One sentence for the user.
+pub(crate) fn check_beside<P: AsRef<Path>>(
+    result: &Path,
+    inputs: impl IntoIterator<Item = P>,
+) -> Result<(), String> {
+    if inputs.into_iter().any(|input| is_same(result, input.as_ref())) {
+        return Err(format!("failed to write {}: it is one of the files to read", result.maybe_quote()));
+    }
+    Ok(())
+}
+
+/// Whether both are there, keep what is written, and are one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| {
+        let found = std::fs::metadata(path).ok().filter(|found| !found.file_type().is_char_device())?;
+        Some((found.dev(), found.ino()))
+    };
+    id(one).is_some() && id(one) == id(other)
 }
 
 /// # Errors

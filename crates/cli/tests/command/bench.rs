@@ -198,9 +198,9 @@ fn the_file_is_not_written_over() {
     let (json, file) = (to_json(name), utf8(&file));
     let scan = ["bench", "scan", "--only", "mmap", "--rounds", "1", "--file", file];
     for line in [&[&scan[..], &[&json]].concat(), &[&scan[..], &["--html", name]].concat()] {
-        assert_one_line(&run(line), "it is the file to measure with");
+        assert_one_line(&run(line), "it is one of the files to read");
     }
     let cat = ["bench", "cat", "--rounds", "1", "--export-json", name, "--file", file];
-    assert_one_line(&run(&cat), "it is the file to measure with");
+    assert_one_line(&run(&cat), "it is one of the files to read");
     assert_eq!(fs::read(file).unwrap(), vec![1; 1 << 20]);
 }

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use headwater_testkit::{Pattern, ScratchDir, skip, small_tmpfs};
+use headwater_testkit::{FileSystem, LoopMount, Pattern, ScratchDir, skip, small_tmpfs};
 use serde_json::Value;
 
 use crate::{assert_one_line, copy_command, run, text, utf8};
@@ -156,8 +156,8 @@ fn what_is_not_overwritten() {
     assert_eq!(fs::read(&to).unwrap(), b"old");
 }
 
-/// Goal: nothing is emptied where what comes next fails for certain: too little room for a source on the same file system, which shares no
-/// blocks, and for one whose holes are written; blocks that must be shared and cannot be; a queue that cannot be had; /proc that is not there.
+/// Goal: a file keeps its contents if it is certain that cp cannot write the new ones. Method: too little room on a file system that shares no
+/// blocks, for data and for holes that cp writes; --reflink=always there; a driver that does not exist; no /proc.
 #[test]
 fn nothing_is_emptied_in_vain() {
     let Some(place) = Place::new(2 << 20) else { return };
@@ -202,6 +202,33 @@ fn nothing_is_emptied_in_vain() {
     let output = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
     assert_one_line(&output, "cp needs /proc, which is not mounted");
     assert!(fs::read(to).is_ok_and(|bytes| bytes == vec![b'o'; 100_000]), "no /proc");
+}
+
+/// Goal: a file that is overwritten in place shares the source's blocks where the file system can, shorter and longer than it was, also where
+/// the device has no room for a copy. Method: Btrfs, a source of more than half of it, lengths that end within a block and do not.
+#[test]
+fn blocks_are_shared_in_place() {
+    let Some(place) = Place::new(1) else { return };
+    let mount = match LoopMount::new(FileSystem::Btrfs, 200 << 20) {
+        Ok(mount) => mount,
+        Err(reason) => return skip(reason),
+    };
+    mode(mount.path(), 0o755);
+    let [from, to] = ["from", "to"].map(|name| mount.path().join(name));
+    for (length, before) in [(5000, 100_000), (8192, 100_000), (5000, 10), (110 << 20, 100_000)] {
+        PATTERN.write_file(&from, length).unwrap();
+        for reflink in ["--reflink=always", "--reflink=auto"] {
+            fs::write(&to, vec![b'o'; before]).unwrap();
+            mode(&to, 0o666);
+            let output = place.copy_as_nobody(&["--json", reflink, utf8(&from), utf8(&to)]);
+            assert_copied(&output, &to, length, &format!("{reflink}: {length} bytes over {before}"));
+            let entries: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(
+                (&entries[0]["shares_blocks"], &entries[0]["in_place"]),
+                (&Value::Bool(true), &Value::Bool(true))
+            );
+        }
+    }
 }
 
 /// Goal: a copy that ends early says that the file is neither the old nor the new one. Method: a source that opens, says it is

@@ -135,6 +135,7 @@ fn results_go_over_no_input() {
             &["scan", &json, name],
             &["scan", "--check", &json, name],
             &["stat", &json, name],
+            &["doctor", &json, name],
             &["trace", "replay", name, "--cache", "1M", &json],
             &["tune", name, &json],
             &["tune", name, &json.replace("--json", "--svg")],

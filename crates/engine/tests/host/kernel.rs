@@ -24,8 +24,8 @@ use futures_util::TryStreamExt;
 use headwater::testing::{KernelFaults, uring_refusal};
 use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{
-    Pattern, Rng, ScratchDir, block_on, forbid_io_uring, make_cold, run_self_with_env, skip, soak_seconds,
-    watched, with_seed,
+    Pattern, Rng, ScratchDir, block_on, forbid_io_uring, make_cold, process_cpu_time, run_self_with_env,
+    skip, soak_seconds, watched, with_seed,
 };
 
 /// Goal: whatever the kernel does to rings, short of lying about bytes, nothing hangs, fails, is lost or is wrong, and nothing is held in
@@ -62,7 +62,7 @@ fn the_ring_is_forbidden_later() {
     }
     let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(3));
     let path = directory.path().join("file");
-    pattern.write_file(&path, LENGTH).unwrap();
+    pattern.write_file(&path, LENGTH_MAX).unwrap();
     let engine = Engine::builder().memory(8 << 20).driver(DriverKind::Uring).build().unwrap();
     let open = |caching| {
         let mut options = OpenOptions::new();
@@ -94,17 +94,12 @@ fn the_ring_is_forbidden_later() {
         }
         check(400_000);
     });
-    let before = processor_time();
+    let before = process_cpu_time();
     thread::sleep(Duration::from_millis(300));
-    assert!(processor_time() - before < Duration::from_millis(60), "something spins");
+    assert!(process_cpu_time() - before < Duration::from_millis(60), "something spins");
     drop(files);
     drop(engine);
     assert_eq!(pattern.mismatch(0, &std::fs::read(&path).unwrap()), None);
-}
-
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Returns how many completions the driver was shown that were none.
@@ -311,4 +306,3 @@ const LENGTH_MAX: u64 = 1_000_000;
 const KEPT_BYTES_MAX: usize = 8192;
 const KEPT_MAX: usize = 20;
 const CHILD: &str = "HEADWATER_TEST_CHILD";
-const LENGTH: u64 = 1_000_000;

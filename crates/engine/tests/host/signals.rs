@@ -42,7 +42,6 @@ fn the_engines_threads_block_signals() {
         });
     }
     drop(local);
-    println!("{seen:?}");
     assert!(seen.contains("headwater-io"), "{seen:?}");
     assert_eq!(blocked(Path::new("/proc/thread-self")), before);
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater_io::{Call, DriverKind, DriverOptions, Fsync, LocalDriver, Returned, SyncScope, uring_refusal};
-use headwater_testkit::{Rng, forbid_io_uring, forbid_io_uring_here, skip};
+use headwater_testkit::{Rng, forbid_io_uring, forbid_io_uring_here, process_cpu_time, skip};
 
 use crate::bench::{Bench, block_on, in_child, watched};
 
@@ -86,15 +86,10 @@ fn forbidden_in_the_middle(test_name: &str, forbid: fn()) {
         assert_eq!(bench.pattern.mismatch(50, &read.given.1.concat()), None);
     });
     bench.assert_idle();
-    let before = processor_time();
+    let before = process_cpu_time();
     thread::sleep(Duration::from_millis(300));
-    assert!(processor_time() - before < Duration::from_millis(60), "something spins");
+    assert!(process_cpu_time() - before < Duration::from_millis(60), "something spins");
     assert!(bench.driver.stats().enters - enters < 1000, "the ring is tried again and again");
-}
-
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn read_for(bench: &Bench, number: u64, time: Duration) {
